@@ -21,7 +21,8 @@ from tests.kafka_suites.jars import compiled, suites
 
 BACKENDS = ("kraft", "kafka")
 _HERE = Path(__file__).parent
-_EVENT = re.compile(r"^JUnit Jupiter > (?P<path>.*) :: (?P<status>[A-Z]+)$")
+# The output of a test may end without a line break.
+_EVENT = re.compile(r"JUnit Jupiter > (?P<path>.*) :: (?P<status>[A-Z]+)$")
 #: The end of the name of a test on a cluster with the test kit's defaults.
 _DEFAULTS = (
     ",BrokerSecurityProtocol=PLAINTEXT,BrokerListenerName=ListenerName(EXTERNAL)"
@@ -77,6 +78,7 @@ def run(
         *_TEST_JVM,
         f"-Dkraft.suites.command={chr(10).join(controller_command(backend))}",
         f"-Dkraft.suites.directory={directory}",
+        f"-Dkraft.suites.equivalents={str(backend == 'kraft').lower()}",
         f"-Dlog4j2.configurationFile={_HERE / 'tests-log4j2.properties'}",
         f"-Dkraft.suites.log={directory / 'tests.log'}",
         f"-Djava.io.tmpdir={directory}",
@@ -122,7 +124,7 @@ def read_feed(lines: Iterable[str], *, timed_out: bool = False) -> list[Finished
             finished.append(FinishedTest(path.removesuffix(_DEFAULTS), status, why))
 
     for line in lines:
-        if event := _EVENT.match(line):
+        if event := _EVENT.search(line):
             end()
             path, status, detail = event["path"], event["status"], []
             if status == "STARTED":

@@ -46,11 +46,16 @@ class MethodPattern:
 
 @dataclass(frozen=True)
 class SuiteClass:
-    """A published test class; ``ci_methods`` is the pattern of the methods that CI runs."""
+    """A published test class.
+
+    ``methods`` is the pattern of the methods that `make kafka-tests` runs, ``ci_methods`` of those
+    that CI runs.
+    """
 
     name: str
     timeout_s: float
     ci_methods: str | None
+    methods: str = ".*"
 
     @property
     def simple_name(self) -> str:
@@ -72,7 +77,12 @@ def read_list(path: Path = _HERE / "suites.toml") -> SuiteList:
     content = tomllib.loads(path.read_text())
     return SuiteList(
         classes=tuple(
-            SuiteClass(one["name"], one.get("timeout_s", 900), one.get("ci_methods"))
+            SuiteClass(
+                one["name"],
+                one.get("timeout_s", 900),
+                one.get("ci_methods"),
+                one.get("methods", ".*"),
+            )
             for one in content["classes"]
         ),
         exclusions=_patterns(content.get("not_applicable", ())),

@@ -38,7 +38,10 @@ fails with the control says nothing about kraft.
 
 A test is **not applicable** if it looks inside the controller's JVM: metrics, threads, casts to
 Kafka's classes, Java plugins whose static fields the test reads, combined nodes. The reasons are
-below.
+below. Some tests give the controller a Java authorizer or principal builder whose decisions
+settings can make: for kraft the class is replaced by these settings (`Equivalents.java`). Of
+AuthorizerIntegrationTest and PlaintextAdminIntegrationTest only the methods that touch the
+controller are run; the others test brokers (`methods` in `suites.toml`).
 
 """
 

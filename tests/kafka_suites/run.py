@@ -72,9 +72,10 @@ def run_class(
 ) -> dict[str, Outcomes]:
     """Run one class, print its counts and the tests that did not pass; return the outcomes."""
     began = time.monotonic()
-    selectors = [f"--select-class={one.name}"]
-    if methods:
-        selectors.append(f"--include-methodname=.*#({methods}).*")
+    selectors = [
+        f"--select-class={one.name}",
+        f"--include-methodname=.*#({methods or one.methods}).*",
+    ]
     tests = launcher.run(selectors, backend, directory / one.simple_name, timeout_s=one.timeout_s)
     judged = judge(tests, read_list().exclusions)
     # A class that did not run at all has failed: it must not disappear from the results.

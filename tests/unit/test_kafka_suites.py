@@ -18,8 +18,7 @@ from tests.kafka_suites.outcomes import (
 
 FEED = """\
 JUnit Jupiter > AnyTest > testOne(boolean) > testOne(boolean)[1] :: STARTED
-text that a test prints
-JUnit Jupiter > AnyTest > testOne(boolean) > testOne(boolean)[1] :: SUCCESSFUL
+text of a test. JUnit Jupiter > AnyTest > testOne(boolean) > testOne(boolean)[1] :: SUCCESSFUL
 JUnit Jupiter > AnyTest > testTwo() :: STARTED
 JUnit Jupiter > AnyTest > testTwo() :: FAILED
 \torg.opentest4j.AssertionFailedError: expected: <1> but was: <2>

@@ -151,7 +151,7 @@ def check_resource_exists(
     """Raise UnknownTopicOrPartitionError, or BrokerIdNotRegisteredError (also for controllers)."""
     resource_type, name = resource
     if resource_type == TOPIC and cluster.table.topic_number(name) < 0:
-        raise UnknownTopicOrPartitionError(f"there is no topic {name!r}")
+        raise UnknownTopicOrPartitionError(f"The topic '{name:.249}' does not exist.")
     if resource_type == BROKER and name:
         state = cluster.state
         node_id = int(name)

@@ -134,7 +134,7 @@ def _read(definitions: Mapping[str, Definition], configs: Mapping[str, str]) -> 
 def _unknown(kind: str, name: str, definitions: Mapping[str, Definition]) -> str:
     meant = get_close_matches(name[:_LONGEST_NAME], definitions, 1, 0.8)
     hint = f"; did you mean {meant[0]}?" if meant else ""
-    return f"there is no {kind} configuration {name!r:.120}{hint}"
+    return f"Unknown {kind}: {name:.120}{hint}"
 
 
 def _check_topic(
@@ -142,7 +142,7 @@ def _check_topic(
 ) -> None:
     for name in configs:
         if name not in TOPIC_CONFIGS:
-            raise InvalidConfigError(_unknown("topic", name, TOPIC_CONFIGS))
+            raise InvalidConfigError(_unknown("topic config name", name, TOPIC_CONFIGS))
     values = rules.topic_defaults | _read(TOPIC_CONFIGS, configs)
     if values["min.compaction.lag.ms"] > values["max.compaction.lag.ms"]:
         raise InvalidConfigError(
@@ -193,7 +193,7 @@ def _check_remote_storage(rules: ConfigRules, values: Mapping[str, Any]) -> None
 def _check_group(rules: ConfigRules, configs: Mapping[str, str]) -> None:
     for name in configs:
         if name not in GROUP_CONFIGS:
-            raise InvalidConfigError(_unknown("group", name, GROUP_CONFIGS))
+            raise InvalidConfigError(_unknown("group config name", name, GROUP_CONFIGS))
     values = rules.group_defaults | _read(GROUP_CONFIGS, configs)
     for name, (lowest, highest) in rules.group_limits.items():
         # For limits that brokers do not define, only explicit values are compared.
@@ -221,7 +221,9 @@ def _check_group(rules: ConfigRules, configs: Mapping[str, str]) -> None:
 def _check_client_metrics(configs: Mapping[str, str]) -> None:
     for name in configs:
         if name not in CLIENT_METRICS_CONFIGS:
-            raise InvalidRequestError(_unknown("client metrics", name, CLIENT_METRICS_CONFIGS))
+            raise InvalidRequestError(
+                _unknown("client metrics configuration", name, CLIENT_METRICS_CONFIGS)
+            )
     values = _read(CLIENT_METRICS_CONFIGS, configs)
     interval_ms = values.get("interval.ms", _SHORTEST_PUSH_MS)
     if not _SHORTEST_PUSH_MS <= interval_ms <= _LONGEST_PUSH_MS:

@@ -45,11 +45,15 @@ from kraft.controller.topics.isr_changes import EncodedAlterPartition, IsrChange
 from kraft.controller.topics.partition_creation import NewPartitions
 from kraft.controller.topics.topic_creation import CreationRules, MutationQuota, NewTopic
 from kraft.controller.topics.topic_deletion import DeletionRules, TopicToDelete
+from kraft.errors import PolicyViolationError
 from kraft.image.configs import ConfigResource
 
 #: Larger requests take longer than a few milliseconds and are decided in chunks.
 _REASSIGNMENTS_AT_ONCE = 1_000
 _RESOURCES_AT_ONCE = 200
+#: The most partitions that one request may add. A larger request would run into the time limit of
+#: its transaction, and heartbeats wait for it until then.
+MAX_NEW_PARTITIONS = 10_000_000
 
 # -- brokers and controllers
 
@@ -141,11 +145,12 @@ def create_topics(
     """Return the operation of CreateTopics; the response maps names to `CreatedTopic` or an error.
 
     More than 10,000 partitions are written in one metadata transaction, if the metadata.version has
-    transactions.
+    transactions. Answers PolicyViolationError for more than `MAX_NEW_PARTITIONS`.
     """
     rules = rules or CreationRules()
 
     def decide(context: DecisionContext) -> OperationResult:
+        _check_new_partitions(topic_creation.requested_partitions(topics, context.settings))
         return topic_creation.create_topics(
             context.cluster,
             topics,
@@ -174,6 +179,7 @@ def create_partitions(
     """
 
     def decide(context: DecisionContext) -> OperationResult:
+        _check_new_partitions(partition_creation.requested_partitions(context.cluster, topics))
         return partition_creation.create_partitions(
             context.cluster,
             topics,
@@ -187,6 +193,12 @@ def create_partitions(
         )
 
     return Operation("create partitions", decide)
+
+
+def _check_new_partitions(count: int) -> None:
+    if count > MAX_NEW_PARTITIONS:
+        # Kafka's text, which its tools print; its limit is 10,000.
+        raise PolicyViolationError("Excessively large number of partitions per request.")
 
 
 def delete_topics(topics: Sequence[TopicToDelete], rules: DeletionRules | None = None) -> Operation:

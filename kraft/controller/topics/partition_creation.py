@@ -133,6 +133,16 @@ def create_partitions(
     return Decision(NO_RECORDS if validate_only else last, creation.response, is_atomic=True)
 
 
+def requested_partitions(cluster: ClusterMetadata, topics: Sequence[NewPartitions]) -> int:
+    """Return how many partitions a request would add; unknown topics and invalid counts are 0."""
+    asked = 0
+    for topic in topics:
+        number = find_topic(cluster.table, topic.name)
+        if number >= 0:
+            asked += max(valid_count(topic.count) - topic_size(cluster.table, number)[0], 0)
+    return asked
+
+
 class _PlannedPartitions(NamedTuple):
     """New partitions ``start`` to before ``end`` of a topic; only the first 10,000 are placed."""
 

@@ -152,6 +152,5 @@ def _check_factor(state: Mapping[str, Any], replicas: Sequence[int]) -> None:
     factor = len(staying)
     if len(replicas) != factor:
         raise InvalidReplicationFactorError(
-            f"the partition has {factor} replicas and would have {len(replicas)}, "
-            "which the request forbids"
+            f"The replication factor is changed from {factor} to {len(replicas)}"
         )

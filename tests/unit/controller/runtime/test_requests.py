@@ -15,12 +15,14 @@ from kraft.controller.security.acls import AclFilter
 from kraft.controller.security.delegation_tokens import TokenSettings
 from kraft.controller.security.scram import ScramUpsertion
 from kraft.controller.topics.elections import ElectionType
-from kraft.controller.topics.partition_creation import NewPartitions
+from kraft.controller.topics.partition_creation import NewPartitions, requested_partitions
+from kraft.controller.topics.topic_creation import NewTopic
 from kraft.controller.topics.topic_deletion import TopicToDelete
 from kraft.errors import (
     DelegationTokenNotFoundError,
     InvalidUpdateVersionError,
     NotControllerError,
+    PolicyViolationError,
 )
 from kraft.image import AccessControl
 from kraft.image.configs import GROUP, TOPIC
@@ -70,6 +72,26 @@ def test_large_topic_requests_are_one_transaction(log: ControllerLog) -> None:
     assert deleted[0].error is None
     assert is_transaction(names)
     assert log.controller.cluster.table.partition_count == 0
+
+
+def test_a_hopelessly_large_request_is_rejected_at_once(log: ControllerLog) -> None:
+    """The sum of all topics counts; Kafka's test asks for a billion partitions."""
+    log.create("small", 3)
+    log.settle()
+    most = requests.MAX_NEW_PARTITIONS
+    topics = [NewTopic(f"topic-{number}", bytes(range(16)), most // 10, 1) for number in range(11)]
+    grown = [NewPartitions("small", most + 4), NewPartitions("missing", most)]
+    for operation in (requests.create_topics(topics), requests.create_partitions(grown)):
+        since = log.end_offset
+        token = log.submit(operation)
+        log.settle()
+        error = log.answers[token].error
+        assert isinstance(error, PolicyViolationError)
+        assert str(error) == "Excessively large number of partitions per request."
+        assert log.names(since) == []
+    # Present partitions, unknown topics and invalid counts do not count.
+    grown = [NewPartitions("small", 5), NewPartitions("missing", most), NewPartitions("small", -9)]
+    assert requested_partitions(log.controller.cluster, grown) == 2
 
 
 def test_leaders_move_back_to_the_first_replica(log: ControllerLog) -> None:

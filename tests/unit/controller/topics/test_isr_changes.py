@@ -209,6 +209,8 @@ def test_invalid_targets_are_rejected() -> None:
         )
     ).response
     assert isinstance(response["t", 0], InvalidReplicationFactorError)
+    # kafka-reassign-partitions prints this text.
+    assert str(response["t", 0]) == "The replication factor is changed from 2 to 1"
 
 
 def test_a_non_numeric_min_isr_is_ignored() -> None:

@@ -32,7 +32,7 @@ import org.apache.kafka.metadata.properties.MetaProperties;
  *
  * The system property `kraft.suites.command` is the command, one argument per line; the path of the
  * configuration file is appended. `kraft.suites.directory` is the directory of the processes' files
- * and logs.
+ * and logs. `kraft.suites.equivalents` is true if the command cannot load Java classes.
  */
 public final class ControllerProcess {
     private static final AtomicInteger COUNT = new AtomicInteger();
@@ -151,6 +151,9 @@ public final class ControllerProcess {
                 .collect(Collectors.joining(",")));
         }
         addLoginModules(settings);
+        if (Boolean.getBoolean("kraft.suites.equivalents")) {
+            Equivalents.apply(settings);
+        }
         Properties written = new Properties();
         settings.forEach((name, value) -> {
             if (value != null) {
