@@ -1,7 +1,9 @@
 """A blocking client of the quorum and its controller, for commands; one request at a time.
 
 Finds the leader: a controller that does not lead names the leader in its response to DescribeQuorum
-(kraft), to DescribeCluster, or to a Fetch (any). While there is no leader, the client retries until
+(kraft), to DescribeCluster, or to a Fetch (any). These need DESCRIBE, ALTER and CLUSTER_ACTION on
+the cluster. A client that has none of them sends its request to one of the given controllers after
+the other, as long as they answer NOT_CONTROLLER. While there is no leader, the client retries until
 its timeout. Then it asks every known controller once more, and the error has the number of those
 that answered. Every error names the request, the controller and the response.
 
@@ -23,6 +25,7 @@ from typing import Generic, NamedTuple, Self, TypeVar
 from kraft._core.codec.metadata_codec import Message
 from kraft.errors import (
     BROKER_NOT_AVAILABLE,
+    CLUSTER_AUTHORIZATION_FAILED,
     NONE,
     NOT_CONTROLLER,
     NOT_LEADER_OR_FOLLOWER,
@@ -87,6 +90,9 @@ _RETRY_PAUSE_S = 0.1
 _CONNECT_S = 3.0
 # The time for asking every controller once more, after there was no leader until the timeout.
 _SURVEY_S = 2.0
+# The shortest time of a connection, also of the last before the timeout: a busy controller may need
+# it for a TLS handshake.
+_LAST_CONNECT_S = 1.0
 # The listener's name is arbitrary for a client: it only names endpoints in responses.
 _LISTENER = "CONTROLLER"
 
@@ -351,7 +357,9 @@ class QuorumClient:
         if self._connection is None or not self._connection.is_leader:
             # Find the leader first: a controller that does not lead would reject the first attempt,
             # which would count as an earlier attempt.
-            self.describe_quorum()
+            knows_leader = self._find_leader()
+        else:
+            knows_leader = True
         attempts = 0
 
         def exchange(connection: _Connection) -> M:
@@ -362,8 +370,26 @@ class QuorumClient:
             frame, at = connection.ask(api, version, body)
             return response_type.decode(frame, version, at)
 
-        response = self._at_leader(exchange, error_of, api.name)
+        def error(response: M) -> int:
+            nonlocal attempts
+            code = error_of(response)
+            if code == NOT_CONTROLLER and not knows_leader:
+                # The answer of a follower, which this client could not tell from the leader.
+                attempts -= 1
+            return code
+
+        response = self._at_leader(exchange, error, api.name)
         return Answered(response, attempts > 1)
+
+    def _find_leader(self) -> bool:
+        """Connect to the leader; return False for any controller, as this client may not ask."""
+        try:
+            self.describe_quorum()
+        except QuorumRefusedError as error:
+            if error.kafka_code != CLUSTER_AUTHORIZATION_FAILED:
+                raise
+            return False
+        return True
 
     # -- finding a controller that answers
 
@@ -439,7 +465,8 @@ class QuorumClient:
                 response = exchange(connection)
                 error_code = error_of(response)
                 if error_code not in (NOT_LEADER_OR_FOLLOWER, NOT_CONTROLLER, BROKER_NOT_AVAILABLE):
-                    connection.is_leader = True
+                    # A follower too answers that this client may not ask.
+                    connection.is_leader = error_code != CLUSTER_AUTHORIZATION_FAILED
                     return response
                 connection.is_leader = False
                 host, port = connection.address
@@ -475,6 +502,7 @@ class QuorumClient:
         answered: list[str] = []
         failed: list[str] = []
         leader_ids: set[int] = set()
+        is_denied = False
         end = time.monotonic() + _SURVEY_S
         for place, server in enumerate(waiting):
             share = max(end - time.monotonic(), 0.1) / (len(waiting) - place)
@@ -486,6 +514,7 @@ class QuorumClient:
                 ):
                     cluster = self._connection.describe_cluster()
                     leader_ids.add(cluster.leader_id)
+                    is_denied |= cluster.error == CLUSTER_AUTHORIZATION_FAILED
                     # The loop continues over the controllers added here.
                     found = dict.fromkeys(cluster.controllers.values())
                     waiting += [address for address in found if address not in waiting]
@@ -503,6 +532,11 @@ class QuorumClient:
         if leader_ids:
             named = ", ".join(map(str, sorted(leader_ids)))
             text += f" and named controller {named} as the leader"
+        elif is_denied:
+            text += (
+                ", and this client may not ask who leads: give it the addresses of all "
+                "controllers, or allow it DESCRIBE on the cluster"
+            )
         else:
             text += (
                 ", and no controller leads: a majority of the voters must run and reach each other"
@@ -534,7 +568,7 @@ class QuorumClient:
 
 def _quick_deadline() -> float:
     """Return a deadline long enough to connect, or to be refused, at once."""
-    return time.monotonic() + _RETRY_PAUSE_S
+    return time.monotonic() + _LAST_CONNECT_S
 
 
 def _short_deadline(deadline: float) -> float:

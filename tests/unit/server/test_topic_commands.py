@@ -9,11 +9,29 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from kraft.cli.exit_codes import OK, REFUSED
+from kraft.controller.runtime.security_requests import create_acls
+from kraft.image.security import (
+    AccessControl,
+    AclOperation,
+    PatternType,
+    PermissionType,
+    ResourceType,
+)
 from kraft.network.quorum_client import QuorumClient
+from kraft.server.config.settings import AUTHORIZERS
 from kraft.server.light_brokers import LightBrokers
 from tests.harness.command_line import Ran, run_command
+from tests.harness.plain_users import jaas_config
 from tests.unit.server.controller_nodes import Quorum, RunScenario, until
 
+SECURED = {
+    "listener.security.protocol.map": "CONTROLLER:SASL_PLAINTEXT",
+    "sasl.enabled.mechanisms": "PLAIN",
+    "sasl.mechanism.controller.protocol": "PLAIN",
+    "listener.name.controller.plain.sasl.jaas.config": jaas_config(["node", "creator"], "node"),
+    "authorizer.class.name": AUTHORIZERS[0],
+    "super.users": "User:node",
+}
 Ask = Callable[..., Awaitable["Ran"]]
 
 
@@ -195,3 +213,53 @@ def test_a_lost_response_is_not_an_error_of_the_second_attempt(
             proxy.close()
 
     on_a_quorum(tmp_path, run_scenario, scenario)
+
+
+def test_a_user_who_may_only_create_finds_the_leader(
+    run_scenario: RunScenario, tmp_path: Path
+) -> None:
+    """This user may ask nobody who leads: not DescribeQuorum, DescribeCluster or Fetch."""
+    quorum = Quorum(tmp_path, 3, settings=SECURED)
+    config = tmp_path / "creator.properties"
+    config.write_text(
+        "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\nrequest.timeout.ms=8000\n"
+        f"sasl.jaas.config={jaas_config([], 'creator')}\n"
+    )
+    allowed = AccessControl(
+        *(ResourceType.TOPIC, "own-", PatternType.PREFIXED, "User:creator", "*"),
+        *(AclOperation.CREATE, PermissionType.ALLOW),
+    )
+
+    async def scenario() -> None:
+        await quorum.start()
+        leader = await quorum.active()
+        await quorum.brokers(1)
+        assert await quorum.ask(create_acls([allowed])) == [None]
+        for node in quorum.running.values():
+            authorizer = node._authorizer
+            assert authorizer is not None
+            await until(lambda authorizer=authorizer: authorizer.acl_count)
+        addresses = {id: f"127.0.0.1:{node.port}" for id, node in quorum.layout.items()}
+        followers = [address for id, address in addresses.items() if id != leader]
+
+        async def create(name: str, *servers: str) -> Ran:
+            return await asyncio.to_thread(
+                *(run_command, "topics", "create", "--topic", name, "--partitions", 1),
+                *("--bootstrap-controller", ",".join(servers), "--command-config", str(config)),
+            )
+
+        made = await create("own-a", *followers, addresses[leader])
+        assert made.code == OK, made.err
+        again = await create("own-a", *followers, addresses[leader])
+        assert again.code == REFUSED
+        assert "TOPIC_ALREADY_EXISTS" in again.out + again.err
+        other = await create("other", addresses[leader])
+        assert other.code == REFUSED
+        assert "TOPIC_AUTHORIZATION_FAILED" in other.out + other.err
+        impatient = config.read_text().replace("8000", "1000")
+        config.write_text(impatient)
+        lost = await create("own-b", followers[0])
+        assert lost.code != OK
+        assert "give it the addresses of all controllers" in lost.err
+
+    run_scenario(scenario, quorum)
