@@ -86,6 +86,8 @@ class Authorizer:
     """The ACLs of a cluster and the decisions by them; a publisher of images.
 
     Audit lines go to ``audit_log``: allowed at DEBUG, denied at INFO, other checks at TRACE.
+    ``is_current`` returns whether an image at an offset is recent enough to decide by: the ACLs of
+    an old snapshot are not, and Kafka too waits for the high watermark.
     """
 
     name = "Authorizer"
@@ -94,9 +96,12 @@ class Authorizer:
         self,
         settings: AuthorizerSettings | None = None,
         audit_log: logging.Logger = audit.AUDIT_LOG,
+        is_current: Callable[[int], bool] = lambda offset: True,
     ) -> None:
         self._settings = settings or AuthorizerSettings()
         self._audit_log = audit_log
+        self._is_current = is_current
+        self._has_current_image = False
         self._acls: dict[Uuid, AccessControl] = {}
         self._index = AclIndex()
         self._loading: _Loading | None = None
@@ -106,13 +111,15 @@ class Authorizer:
     # -- the ACLs
 
     def on_metadata_update(self, delta: ImageDelta, image: Image) -> None:
-        """Follow a published image; the first one makes the authorizer ready.
+        """Follow a published image; the first current one makes the authorizer ready.
 
         Many ACLs at once are loaded by `work`, in slices: an ACL takes about 10 us. Until then the
         ACLs before them decide, or, before the first load, only super users pass.
         """
         level = MetadataVersion.from_level(image.state.metadata_version)
         self._index.is_cidr_supported = level.is_cidr_acl_supported
+        if not self._has_current_image:
+            self._has_current_image = self._is_current(image.offset)
         if delta.is_full:
             self._loading = None
             if len(image.state.acls) > _ACLS_PER_SLICE:
@@ -126,7 +133,8 @@ class Authorizer:
                     self.set_acl(id, change.after)
                 else:
                     self._loading.add(id, change.after)
-        self.is_ready = self.is_ready or self._loading is None
+        if self._loading is None and self._has_current_image:
+            self.is_ready = True
 
     @property
     def has_work(self) -> bool:
@@ -142,7 +150,7 @@ class Authorizer:
         loading.index.is_cidr_supported = self._index.is_cidr_supported
         self._acls, self._index = loading.acls, loading.index
         self._loading = None
-        self.is_ready = True
+        self.is_ready = self.is_ready or self._has_current_image
 
     def load(self, acls: Mapping[Uuid, AccessControl]) -> None:
         """Replace all ACLs at once. Does not make the authorizer ready."""

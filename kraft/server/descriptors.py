@@ -17,6 +17,7 @@ from kraft.errors import InvalidConfigError
 from kraft.network.admission import NEWCOMERS, VOTER_CONNECTIONS
 from kraft.network.listener import BACKLOG, Limits
 from kraft.network.transport import MAX_PEERS
+from kraft.server.observation.http_server import MAX_CONNECTIONS
 
 logger = logging.getLogger(__name__)
 
@@ -25,6 +26,9 @@ DISK_RESERVE = 64
 #: An event loop accepts up to two backlogs of connections before it closes the first surplus one.
 ACCEPT_RESERVE = 2 * BACKLOG
 RESERVE = DISK_RESERVE + MAX_PEERS + ACCEPT_RESERVE
+#: For the HTTP listener of metrics and health checks, its connections, and those that the event
+#: loop accepts before it closes the first surplus one.
+HTTP_RESERVE = 1 + MAX_CONNECTIONS + 2 * MAX_CONNECTIONS
 #: A node with fewer connections than this cannot serve brokers.
 _LEAST_CONNECTIONS = 16
 
@@ -41,18 +45,20 @@ def raise_soft_limit() -> int:
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
-def most_connections(soft_limit: int | None = None) -> int:
+def most_connections(soft_limit: int | None = None, *, has_http: bool = False) -> int:
     """Return how many connections the free descriptors allow.
 
-    ``soft_limit`` is by default the limit of the process. Open the disk first: the function counts
-    the descriptors that are open now. Raises InvalidConfigError where fewer than 16 are free.
+    ``soft_limit`` is by default the limit of the process; ``has_http``: the node serves metrics.
+    Open the disk first: the function counts the descriptors that are open now. Raises
+    InvalidConfigError where fewer than 16 are free.
     """
     if soft_limit is None:
         soft_limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     if soft_limit == resource.RLIM_INFINITY:
         return sys.maxsize
     in_use = len(os.listdir("/dev/fd"))
-    left = soft_limit - in_use - RESERVE - NEWCOMERS - VOTER_CONNECTIONS
+    reserve = RESERVE + (HTTP_RESERVE if has_http else 0)
+    left = soft_limit - in_use - reserve - NEWCOMERS - VOTER_CONNECTIONS
     if left < _LEAST_CONNECTIONS:
         needed = soft_limit - left + _LEAST_CONNECTIONS
         raise InvalidConfigError(

@@ -57,7 +57,7 @@ from kraft.server.dynamic_config import DynamicConfig
 from kraft.server.logs import configure_logging
 from kraft.server.node_security import NodeSecurity
 from kraft.server.observation.http_server import HttpServer
-from kraft.server.observation.observed_node import ObservedNode
+from kraft.server.observation.observed_node import ObservedNode, no_registration
 from kraft.server.plugins import load_policies, load_quota_callback
 from kraft.server.registration import ControllerRegistrar, Leader, registration_request
 from kraft.server.storage.meta_properties import NodeIdentity, load_identity
@@ -168,8 +168,10 @@ class QuorumNode:
             self.controller.publishing.images.register(credentials)
         authorizer = config.authorizer()
         self._authorizer: Authorizer | None = None
+        #: The first known high watermark since the start; -1 before.
+        self._first_high_watermark = -1
         if authorizer is not None and self.controller is not None:
-            self._authorizer = Authorizer(authorizer)
+            self._authorizer = Authorizer(authorizer, is_current=self._is_current)
             self.controller.publishing.images.register(self._authorizer)
             self.controller.publishing.background.append(self._authorizer)
             self.controller.publishing.images.register(
@@ -179,7 +181,7 @@ class QuorumNode:
         if self.controller is not None:
             self._quotas = ClientQuotaState(config.quotas(), self._quota_callback)
             self.controller.publishing.images.register(self._quotas)
-        most = most_connections()
+        most = most_connections(has_http=config.http_listener is not None)
         self._traffic = Traffic()
         self.transport = Transport(
             TransportConfig(
@@ -348,8 +350,19 @@ class QuorumNode:
             self.writer,
             self.controller,
             self.transport.listener,
+            self._registration.why_unregistered if self._registration else no_registration,
         )
+        self.controller.publishing.images.register(node.elections)
         self._http = await serve_observation(node, *self.config.http_listener)
+
+    def _is_current(self, offset: int) -> bool:
+        """Return whether an image at this offset has the records that were committed at the start.
+
+        Before the high watermark is known, a node may have an image of an old snapshot.
+        """
+        if self._first_high_watermark < 0 and self.driver is not None:
+            self._first_high_watermark = self.driver.node.log.high_watermark
+        return 0 <= self._first_high_watermark <= offset
 
     def _open_waiting(self) -> None:
         """Open the listeners that have waited for the ACLs."""

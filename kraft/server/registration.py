@@ -67,6 +67,8 @@ class RegistrationState:
         self._metadata_version = 0
         self._registration: ControllerRegistration | None = None
         self._failures = 0
+        #: Why the last request failed; "" where none did since the last success.
+        self.last_failure = ""
         #: When the next request may be sent; infinity while one is sent, and after its success.
         self._due_ms = 0.0
 
@@ -74,6 +76,14 @@ class RegistrationState:
     def is_registered(self) -> bool:
         registration = self._registration
         return registration is not None and registration.incarnation_id == self.incarnation_id
+
+    @property
+    def why_unregistered(self) -> str | None:
+        """Return why this controller is not registered; None where it is or need not be."""
+        if self.is_registered or self._metadata_version < MetadataVersion.IBP_3_7_IV0:
+            return None
+        why = f": {self.last_failure}" if self.last_failure else ""
+        return f"controller {self.node_id} is not registered{why}"
 
     def leader_changed(self, leader_id: int) -> None:
         """Note the leader, -1 for none. A request to a new leader is due at once."""
@@ -101,11 +111,13 @@ class RegistrationState:
     def acknowledged(self) -> None:
         """Note that the leader committed the registration; a later image will contain it."""
         self._failures = 0
+        self.last_failure = ""
 
-    def failed(self, now_ms: float) -> None:
+    def failed(self, now_ms: float, why: str = "") -> None:
         """Wait longer than after the previous failure, unless an event came in the meantime."""
         backoff_ms = min(_FIRST_BACKOFF_MS * 2.0 ** min(self._failures, 60), _MAX_BACKOFF_MS)
         self._failures += 1
+        self.last_failure = why
         if self._due_ms == _NEVER:
             self._due_ms = now_ms + backoff_ms * (1 + _JITTER * (2 * self._random() - 1))
 
@@ -169,6 +181,10 @@ class ControllerRegistrar:
         self.leader_changed()
         self._task = asyncio.get_running_loop().create_task(self._run())
 
+    def why_unregistered(self) -> str | None:
+        """Return why this controller is not registered; None where it is or need not be."""
+        return self._state.why_unregistered
+
     def close(self) -> None:
         if self._task is not None:
             self._task.cancel()
@@ -203,7 +219,7 @@ class ControllerRegistrar:
             logger.info(
                 "controller %d is not registered yet: %s", self._request.controller_id, error
             )
-            self._state.failed(now_ms())
+            self._state.failed(now_ms(), str(error))
         else:
             self._state.acknowledged()
 

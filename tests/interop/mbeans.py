@@ -97,10 +97,6 @@ EXCLUDED: tuple[tuple[str, str], ...] = (
     (r".*:type=DelayedOperationPurgatory,.*", _BROKER),
     (r"kafka\.log:type=Log,.*", _SAME + ": log-end-offset; the directory has the sizes"),
     (r"kafka\.log:type=LogFlushStats,.*", _SAME + ": commit-latency includes the sync"),
-    (
-        r".*:type=ControllerStats,name=(Unclean\w+|ElectionFromEligible\w+)PerSec Count",
-        "not counted yet",
-    ),
     (r".*,name=ExpiredConnectionsKilledCount .*", "of SASL sessions"),
     (r".*:type=(raft-channel|registration)-metrics .*", "of connections to other controllers"),
     (

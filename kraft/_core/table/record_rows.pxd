@@ -9,6 +9,8 @@ from kraft._core.table.rows cimport TableRows
 cdef enum:
     # The record adds a partition, and no row is reserved: reserve rows and retry the record.
     NEEDS_ROWS = 3
+    # The change made an eligible leader replica the leader (KIP-966).
+    ELECTED_ELIGIBLE = 4
 
 
 # The position inside a batch, and the record that stopped the walk.

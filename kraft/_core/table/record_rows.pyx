@@ -6,7 +6,7 @@ written straight from the record's bytes. ``replayed_rows`` calls this with pars
 journals the changes, ``columns`` stores them.
 """
 
-from libc.stdint cimport int8_t, uint32_t
+from libc.stdint cimport int8_t, int32_t, uint32_t
 from libc.string cimport memcmp
 
 from kraft._core.table.columns cimport IRREGULAR
@@ -172,8 +172,17 @@ cdef int spread_view(
     return 0
 
 
+cdef bint has_member(uint32_t packed, const int32_t *replicas, int32_t member) noexcept nogil:
+    """Return whether a packed list names a replica."""
+    while packed:
+        if replicas[(packed & 15) - 1] == member:
+            return True
+        packed >>= 4
+    return False
+
+
 cdef int apply_change(TableRows rows, ApplyCursor *cursor, const ChangeView *view) noexcept nogil:
-    """Apply a PartitionChange record: 0 or a negative reason."""
+    """Apply a PartitionChange record: 0, ELECTED_ELIGIBLE, or a negative reason."""
     cdef int64_t topic = find_topic(rows, cursor, view.topic_id)
     cdef int64_t row, number
     cdef uint32_t isr = 0, elr = 0, last_known_elr = 0
@@ -181,7 +190,7 @@ cdef int apply_change(TableRows rows, ApplyCursor *cursor, const ChangeView *vie
     cdef PartitionState state
     cdef int32_t slot
     cdef bint known
-    cdef int result
+    cdef int result, outcome = 0
     if topic < 0:
         return UNKNOWN_TOPIC
     row = rows.topics.row_of(<int32_t>topic, view.partition_id)
@@ -210,6 +219,9 @@ cdef int apply_change(TableRows rows, ApplyCursor *cursor, const ChangeView *vie
         result = rows.note_scalars(row, cursor.offset)
         if result < 0:
             return result
+        if view.fields & CHANGE_LEADER and rows.elr[row]:
+            if has_member(rows.elr[row], replicas, view.leader):
+                outcome = ELECTED_ELIGIBLE
         if view.fields & CHANGE_ISR:
             rows.isr[row] = isr
         if view.fields & CHANGE_ELR:
@@ -222,8 +234,12 @@ cdef int apply_change(TableRows rows, ApplyCursor *cursor, const ChangeView *vie
         if view.fields & CHANGE_RECOVERY:
             rows.leader_recovery_state[row] = <int8_t>view.leader_recovery_state
         rows.partition_epoch[row] += 1
-        return 0
+        return outcome
     rows.load_row(row, &state)
+    if view.fields & CHANGE_LEADER:
+        for slot in range(state.elr_count):
+            if state.elr[slot] == view.leader:
+                outcome = ELECTED_ELIGIBLE
     if view.fields & CHANGE_ISR:
         state.isr_count = view.isr.count
         spread_list(&view.isr, state.isr)
@@ -275,7 +291,8 @@ cdef int apply_change(TableRows rows, ApplyCursor *cursor, const ChangeView *vie
                 return NO_MEMORY
             state.directories[slot] = <uint32_t>number
     state.partition_epoch += 1
-    return rows.replace_row(row, &state, cursor.offset)
+    result = rows.replace_row(row, &state, cursor.offset)
+    return outcome if result == 0 else result
 
 
 def clear_elr(TableRows rows not None, topic, int64_t offset):

@@ -6,7 +6,8 @@ from kraft._core.table.rows cimport TableRows
 
 
 cdef class Replayer:
-    cdef int64_t record_counts[64]
+    # Records by API key, then elections by kind; see replayed_rows.pyx.
+    cdef int64_t record_counts[66]
     cdef uint64_t *directory_cache      # see record_views
     # The least number of irregular rows for the next check whether a wider stride pays.
     cdef int64_t worth_a_look

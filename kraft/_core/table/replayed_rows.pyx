@@ -16,13 +16,13 @@ from kraft._core.bytes.batch cimport (
 )
 from kraft._core.table.columns cimport IRREGULAR, MAX_STRIDE
 from kraft._core.codec.partition_codec cimport (
-    CODEC_MALFORMED, CODEC_UNSUPPORTED_VERSION, NO_OP_KEY, PARTITION_CHANGE_KEY, PARTITION_KEY,
-    REMOVE_TOPIC_KEY, TOPIC_KEY, ChangeView, PartitionState, PartitionView, parse_change,
-    parse_partition, parse_remove_topic, parse_topic, skip_tags,
+    CHANGE_RECOVERY, CODEC_MALFORMED, CODEC_UNSUPPORTED_VERSION, NO_OP_KEY, PARTITION_CHANGE_KEY,
+    PARTITION_KEY, REMOVE_TOPIC_KEY, TOPIC_KEY, ChangeView, PartitionState, PartitionView,
+    parse_change, parse_partition, parse_remove_topic, parse_topic, skip_tags,
 )
 from kraft._core.table.partition_runs cimport apply_partitions
 from kraft._core.table.record_rows cimport (
-    NEEDS_ROWS, ApplyCursor, apply_change, apply_partition, expect_next,
+    ELECTED_ELIGIBLE, NEEDS_ROWS, ApplyCursor, apply_change, apply_partition, expect_next,
 )
 from kraft._core.table.record_views cimport DIRECTORY_CACHE_SIZE
 from kraft._core.table.rows cimport NO_MEMORY, UNKNOWN_TOPIC
@@ -40,6 +40,13 @@ cdef enum:
     # A cold load samples this many batches, and records of each, to choose the stride.
     SAMPLED_BATCHES = 64
     SAMPLED_RECORDS = 64
+
+# Counts after those of the API keys: changes that set the recovery state RECOVERING, and those that
+# elected an eligible leader replica, as Kafka's TopicDelta counts them.
+cdef enum:
+    UNCLEAN_ELECTIONS = 64
+    ELIGIBLE_ELECTIONS = 65
+    RECOVERING = 1
 
 # Why apply_records stopped, beside the negative reasons of parsers and rows.
 cdef enum Stop:
@@ -173,6 +180,9 @@ cdef int apply_records(TableRows rows, ApplyCursor *cursor, int64_t *record_coun
                 result = apply_change(rows, cursor, &change)
             if result < 0:
                 return result
+            record_counts[<int>ELIGIBLE_ELECTIONS] += result == ELECTED_ELIGIBLE
+            if change.fields & CHANGE_RECOVERY and change.leader_recovery_state == RECOVERING:
+                record_counts[<int>UNCLEAN_ELECTIONS] += 1
         elif version and (api_key == TOPIC_KEY or api_key == REMOVE_TOPIC_KEY):
             return CODEC_UNSUPPORTED_VERSION
         elif api_key == TOPIC_KEY:
@@ -416,3 +426,8 @@ cdef class Replayer:
     def counts_by_key(self):
         cdef int key
         return {key: self.record_counts[key] for key in range(64) if self.record_counts[key]}
+
+    @property
+    def election_counts(self):
+        cdef int64_t *counts = self.record_counts
+        return counts[<int>UNCLEAN_ELECTIONS], counts[<int>ELIGIBLE_ELECTIONS]

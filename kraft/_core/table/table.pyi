@@ -58,6 +58,13 @@ class PartitionTable(TableRows):
     def counts_by_key(self) -> dict[int, int]:
         """The number of replayed records by API key; keys of 63 and above count as 63."""
 
+    @property
+    def election_counts(self) -> tuple[int, int]:
+        """The replayed PartitionChange records that elected a leader uncleanly, and from the ELR.
+
+        As Kafka's ``TopicDelta`` counts them; a revert does not change the counts.
+        """
+
     def clear_elr(self, topic: str | None, offset: int) -> None:
         """Apply a ClearElr record at ``offset`` to one topic, or with None to all.
 

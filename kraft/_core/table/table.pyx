@@ -53,6 +53,10 @@ cdef class PartitionTable(TableRows):
     def counts_by_key(self):
         return self.replayer.counts_by_key
 
+    @property
+    def election_counts(self):
+        return self.replayer.election_counts
+
     # -- images and deltas
 
     def image(self, offset=None):

@@ -200,6 +200,25 @@ def _controller_metrics() -> Iterator[Metric]:
         "1 if controller.quorum.voters is set and the log names other voters, else 0",
         lambda node: bool(node.config.voters) and node.raft.log.kraft_version >= 1,
     )
+    for name, what, count in (
+        (
+            "UncleanLeaderElectionsPerSec",
+            "Elections of a leader outside of the ISR and the ELR, since the start",
+            lambda node: node.elections.counts.unclean,
+        ),
+        (
+            "ElectionFromEligibleLeaderReplicasPerSec",
+            "Elections of a leader from the ELR, since the start",
+            lambda node: node.elections.counts.eligible,
+        ),
+    ):
+        yield ExportedMetric(
+            STATISTICS + name,
+            "Count",
+            what,
+            lambda reading, count=count: count(reading.node),  # type: ignore[misc]
+            kind=MetricKind.COUNTER,
+        )
 
 
 def _state_of(broker: BrokerRegistration) -> int:

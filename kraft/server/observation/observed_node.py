@@ -28,6 +28,7 @@ from kraft.server.config.loading import ServerConfig
 from kraft.server.controller import ControllerRunner
 from kraft.server.disk.writer import WriterThread
 from kraft.server.driver import Driver, now_ms
+from kraft.server.observation.election_counts import ElectionCounter
 from kraft.server.observation.quantiles import RecentQuantiles
 from kraft.server.recent_times import RecentRate
 
@@ -57,11 +58,14 @@ class ObservedNode:
     why_unregistered: Callable[[], str | None] = no_registration
     rates: defaultdict[str, RecentRate] = field(init=False)
     quantiles: defaultdict[str, RecentQuantiles] = field(init=False)
+    #: Register it as a publisher of images.
+    elections: ElectionCounter = field(init=False)
 
     def __post_init__(self) -> None:
         start_ms = now_ms()
         self.rates = defaultdict(lambda: RecentRate(start_ms))
         self.quantiles = defaultdict(RecentQuantiles)
+        self.elections = ElectionCounter(lambda: self.state.table)
 
     @property
     def raft(self) -> Node:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,9 +21,10 @@ from kraft.errors import (
 from kraft.image.nodes import ControllerRegistration
 from kraft.records import Uuid
 from kraft.records.versions import SUPPORTED_FEATURES
-from kraft.server.registration import RegistrationState
+from kraft.server.process import QuorumNode
+from kraft.server.registration import ControllerRegistrar, RegistrationState
 from tests.harness.publishing import PublishedCluster
-from tests.unit.server.controller_nodes import Quorum, RunScenario, until
+from tests.unit.server.controller_nodes import PATIENCE_S, Quorum, RunScenario, until
 
 OURS, OTHER = Uuid(b"\1" * 16), Uuid(b"\2" * 16)
 NEVER = float("inf")
@@ -228,5 +232,40 @@ def test_a_voter_without_a_registration_blocks_upgrades(
                 [FeatureUpdate("metadata.version", level)], LocalFeatures(active)
             )
         )
+
+    run_scenario(scenario, quorum)
+
+
+def test_readyz_says_why_a_controller_is_not_registered(
+    run_scenario: RunScenario, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quorum = Quorum(tmp_path, settings={"kraft.http.listener": ":0"})
+
+    async def fails(registrar: ControllerRegistrar) -> None:
+        raise ConnectionError("the leader is away")
+
+    async def ready(node: QuorumNode) -> tuple[bytes, dict[str, Any]]:
+        assert node._http is not None
+        assert node._http._server is not None
+        port = node._http._server.sockets[0].getsockname()[1]
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET /readyz HTTP/1.1\r\n\r\n")
+        head, _, body = (await reader.read()).partition(b"\r\n\r\n")
+        writer.close()
+        return head.split()[1], json.loads(body)
+
+    async def scenario() -> None:
+        with monkeypatch.context() as broken:
+            broken.setattr(ControllerRegistrar, "_register", fails)
+            await quorum.start()
+            node = quorum.running[await quorum.active()]
+            wanted = "controller 1 is not registered: the leader is away"
+            async with asyncio.timeout(PATIENCE_S):
+                while (await ready(node))[1]["reasons"] != [wanted]:
+                    await asyncio.sleep(0.01)
+            assert (await ready(node))[0] == b"503"
+        async with asyncio.timeout(PATIENCE_S):
+            while (await ready(node))[0] != b"200":
+                await asyncio.sleep(0.01)
 
     run_scenario(scenario, quorum)
