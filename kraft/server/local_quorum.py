@@ -17,6 +17,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
+from itertools import cycle, islice
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
@@ -33,6 +34,7 @@ LOOPBACK = "127.0.0.1"
 STOP_TIMEOUT_S = 10.0
 #: Below the ephemeral ports of all known systems (Linux begins at 32768, others at 49152).
 _OWN_PORTS = range(20_000, 32_000)
+_ports_in_turn = cycle(random.sample(_OWN_PORTS, len(_OWN_PORTS)))
 
 
 @dataclass(slots=True)
@@ -212,12 +214,15 @@ class LocalQuorum:
 def free_ports(count: int) -> list[int]:
     """Return free ports of loopback, below the system's ephemeral ports.
 
+    A process gets each port once before any port a second time: a node that has not started yet
+    has not bound the port that was chosen for it.
+
     While a node is down, an outgoing connection could take its ephemeral port. Even a connection to
     that port could connect to itself, as TCP allows, and keep the node from binding it.
     """
     ports: list[int] = []
     with ExitStack() as stack:
-        for port in random.sample(_OWN_PORTS, len(_OWN_PORTS)):
+        for port in islice(_ports_in_turn, len(_OWN_PORTS)):
             one = stack.enter_context(socket.socket())
             with suppress(OSError):
                 one.bind((LOOPBACK, port))

@@ -108,11 +108,15 @@ class Node:
         command = self.jars.command("kafka.Kafka", self.properties, jvm=jvm + quiet)
         self.process = logged(command, self.log, cwd=self.directory)
 
+    def check_running(self) -> None:
+        """Fail with the end of the node's log if its process has ended."""
+        if self.process is None or self.process.poll() is not None:
+            tail = self.log.read_text(errors="replace")[-4000:]
+            raise AssertionError(f"node {self.id} is not running; its log ends:\n{tail}")
+
     def wait_until_listening(self) -> None:
         def listens() -> bool | None:
-            if self.process is None or self.process.poll() is not None:
-                tail = self.log.read_text(errors="replace")[-4000:]
-                raise AssertionError(f"node {self.id} is not running; its log ends:\n{tail}")
+            self.check_running()
             try:
                 socket.create_connection((HOST, self.port), timeout=1).close()
             except OSError:

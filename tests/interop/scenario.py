@@ -15,6 +15,7 @@ from tests.interop.cluster import (
     ADMIN_PASSWORD,
     ADMIN_USER,
     HOST,
+    START_TIMEOUT_S,
     Cluster,
     ClusterError,
     Driver,
@@ -43,10 +44,14 @@ class Stage:
 
     def wait_for_brokers(self, *, including: int = 0, without: int = 0) -> None:
         def settled() -> bool | None:
+            # Another process may have taken the broker's port since the test reserved it.
+            if including:
+                self.cluster.nodes[including].check_running()
             alive = self.ask("brokers")
             return (not including or including in alive) and without not in alive
 
-        wait_for(f"the brokers (with {including}, without {without})", settled)
+        what = f"the brokers (with {including}, without {without})"
+        wait_for(what, settled, START_TIMEOUT_S)
 
     def partitions(self, topic: str) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = self.ask("describe_topics", topics=[topic])[topic][
