@@ -52,16 +52,18 @@ def main() -> int:
     if unknown := wanted - {one.simple_name for one in classes}:
         parser.error(f"not in suites.toml: {', '.join(sorted(unknown))}")
     judged: dict[str, Outcomes] = {}
+    before = load(kept_path(arguments.backend))
     with tempfile.TemporaryDirectory(prefix="kafka-suites") as temporary:
         directory = (arguments.directory or Path(temporary)).resolve()
         for one in classes:
             judged |= run_class(one, arguments.backend, directory, arguments.methods)
+            if arguments.record:
+                # After each class: a run of all takes an hour and may be stopped.
+                save(kept_path(arguments.backend), load(kept_path(arguments.backend)) | judged)
+                page.write()
     if arguments.json:
         save(arguments.json, judged)
-    worse = regressions(judged, load(kept_path(arguments.backend)))
-    if arguments.record:
-        save(kept_path(arguments.backend), load(kept_path(arguments.backend)) | judged)
-        page.write()
+    worse = regressions(judged, before)
     for test in worse:
         print(f"passed before: {test}")
     return 1 if worse else 0

@@ -16,7 +16,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from kraft import records
-from kraft.controller.arguments import is_integer, is_text
+from kraft.controller.arguments import MAX_INT32, is_integer, is_text
 from kraft.controller.decision import (
     MAX_RECORDS_PER_BATCH,
     NO_RECORDS,
@@ -162,13 +162,10 @@ class _Changes:
         refusal: KraftError | None
         if self.accepted.pop(user, None) is not None:
             refusal = DuplicateResourceError(
-                f"the credentials of {user!r:.80} are altered twice in one request"
+                "A user credential cannot be altered twice in the same request"
             )
         elif not self._is_supported:
-            refusal = UnsupportedVersionError(
-                f"SCRAM credentials need metadata.version {MetadataVersion.IBP_3_5_IV2.text} or "
-                "later"
-            )
+            refusal = UnsupportedVersionError("The current metadata.version does not support SCRAM")
         else:
             refusal = _refusal(self._cluster, change)
         self.response[user] = refusal
@@ -177,23 +174,22 @@ class _Changes:
 
 
 def _refusal(cluster: ClusterMetadata, change: ScramDeletion | ScramUpsertion) -> KraftError | None:
-    """Return the error of an invalid change, or None; the message contains only the user's name."""
+    """Return the error of an invalid change, or None; the messages are Kafka's, without secrets."""
     user, mechanism = change.user, change.mechanism
     if not user or not is_text(user):
-        return UnacceptableCredentialError("a credential needs the name of a user")
+        return UnacceptableCredentialError("Username must not be empty")
     if not is_integer(mechanism, min(SCRAM_MECHANISMS_BY_NUMBER), max(SCRAM_MECHANISMS_BY_NUMBER)):
-        return UnsupportedSaslMechanismError(f"{mechanism!r:.80} is not a SCRAM mechanism")
+        return UnsupportedSaslMechanismError("Unknown SCRAM mechanism")
     if isinstance(change, ScramDeletion):
         if (mechanism, user) not in cluster.state.scram_credentials:
-            return ResourceNotFoundError(
-                f"{user!r:.80} has no credential for SCRAM mechanism {mechanism}"
-            )
+            return ResourceNotFoundError("Attempt to delete a user credential that does not exist")
         return None
-    if not is_integer(change.iterations, MIN_ITERATIONS, MAX_ITERATIONS):
-        return UnacceptableCredentialError(
-            f"{change.iterations!r:.80} iterations for {user!r:.80}: allowed are "
-            f"{MIN_ITERATIONS} to {MAX_ITERATIONS}"
-        )
+    if not is_integer(change.iterations, -1 - MAX_INT32, MAX_INT32):
+        return UnacceptableCredentialError(f"{change.iterations!r:.80} is no number of iterations")
+    if change.iterations < MIN_ITERATIONS:
+        return UnacceptableCredentialError("Too few iterations")
+    if change.iterations > MAX_ITERATIONS:
+        return UnacceptableCredentialError("Too many iterations")
     if not isinstance(change.salt, bytes) or not isinstance(change.salted_password, bytes):
         return UnacceptableCredentialError(f"salt and salted password of {user!r:.80} are bytes")
     if not change.salted_password:

@@ -100,24 +100,40 @@ def test_a_credential_is_set_replaced_described_and_deleted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "error"),
+    ("change", "error", "message"),
     [
-        (upsertion(user=""), UnacceptableCredentialError),
-        (upsertion(mechanism=0), UnsupportedSaslMechanismError),
-        (upsertion(mechanism=3), UnsupportedSaslMechanismError),
-        (upsertion(iterations=4095), UnacceptableCredentialError),
-        (upsertion(iterations=16385), UnacceptableCredentialError),
-        (upsertion(salted_password=b""), UnacceptableCredentialError),
-        (ScramDeletion("", SCRAM_SHA_256), UnacceptableCredentialError),
-        (ScramDeletion("alice", 9), UnsupportedSaslMechanismError),
-        (ScramDeletion("alice", SCRAM_SHA_512), ResourceNotFoundError),
-        (ScramDeletion("bob", SCRAM_SHA_256), ResourceNotFoundError),
+        (upsertion(user=""), UnacceptableCredentialError, "Username must not be empty"),
+        (upsertion(mechanism=0), UnsupportedSaslMechanismError, "Unknown SCRAM mechanism"),
+        (upsertion(mechanism=3), UnsupportedSaslMechanismError, "Unknown SCRAM mechanism"),
+        (upsertion(iterations=4095), UnacceptableCredentialError, "Too few iterations"),
+        (upsertion(iterations=16385), UnacceptableCredentialError, "Too many iterations"),
+        (
+            upsertion(salted_password=b""),
+            UnacceptableCredentialError,
+            "the salted password of 'alice' is empty",
+        ),
+        (
+            ScramDeletion("", SCRAM_SHA_256),
+            UnacceptableCredentialError,
+            "Username must not be empty",
+        ),
+        (ScramDeletion("alice", 9), UnsupportedSaslMechanismError, "Unknown SCRAM mechanism"),
+        *(
+            (
+                ScramDeletion(user, mechanism),
+                ResourceNotFoundError,
+                "Attempt to delete a user credential that does not exist",
+            )
+            for user, mechanism in (("alice", SCRAM_SHA_512), ("bob", SCRAM_SHA_256))
+        ),
     ],
 )
-def test_invalid_values_are_rejected(
-    change: ScramUpsertion | ScramDeletion, error: type[KraftError]
+def test_invalid_values_are_rejected_with_kafkas_messages(
+    change: ScramUpsertion | ScramDeletion, error: type[KraftError], message: str
 ) -> None:
-    assert type(refusal(upserted(upsertion()), change)) is error
+    refused = refusal(upserted(upsertion()), change)
+    assert type(refused) is error
+    assert str(refused) == message
 
 
 def test_a_user_named_twice_is_not_changed_but_the_others_are() -> None:
