@@ -32,7 +32,8 @@ import org.apache.kafka.metadata.properties.MetaProperties;
  *
  * The system property `kraft.suites.command` is the command, one argument per line; the path of the
  * configuration file is appended. `kraft.suites.directory` is the directory of the processes' files
- * and logs. `kraft.suites.equivalents` is true if the command cannot load Java classes.
+ * and logs. `kraft.suites.equivalents` is true if the command cannot load Java classes and
+ * stores.
  */
 public final class ControllerProcess {
     private static final AtomicInteger COUNT = new AtomicInteger();
@@ -153,6 +154,7 @@ public final class ControllerProcess {
         addLoginModules(settings);
         if (Boolean.getBoolean("kraft.suites.equivalents")) {
             Equivalents.apply(settings);
+            KeyStores.convert(settings);
         }
         Properties written = new Properties();
         settings.forEach((name, value) -> {
