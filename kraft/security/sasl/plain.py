@@ -40,12 +40,13 @@ class PlainServer:
 
         Raises SaslAuthenticationError, whose text the peer may read.
         """
-        parts = message.decode(errors="replace").split("\0")
-        if len(parts) != 3:
+        # Counted first: the parts of 64 KiB of NULs would be a list of 600 KiB.
+        count = message.count(0) + 1
+        if count != 3:
             raise SaslAuthenticationError(
-                f"Invalid SASL/PLAIN response: expected 3 tokens, got {len(parts)}"
+                f"Invalid SASL/PLAIN response: expected 3 tokens, got {count}"
             )
-        authorization_id, user, password = parts
+        authorization_id, user, password = message.decode(errors="replace").split("\0")
         for value, what in ((user, "username"), (password, "password")):
             if not value:
                 raise SaslAuthenticationError(f"Authentication failed: {what} not specified")

@@ -59,10 +59,17 @@ SCRAM_MECHANISMS_BY_NUMBER: Final = {
     mechanism.number: mechanism for mechanism in SCRAM_MECHANISMS.values()
 }
 
-_NAME = r"(?:[\x01-\x2b\x2d-\x3c\x3e-\x7f]|=2C|=3D)+"
+# Repeated groups cost 250 bytes of the matcher's stack for each repetition, up to 16 MiB for a
+# token: a repetition of single characters costs none. `_decode_name` and `_decode_base64` check the
+# rest.
+_NAME = r"[\x01-\x2b\x2d-\x7f]+"
 _NONCE = r"[\x21-\x2b\x2d-\x7e]+"
-_BASE64 = r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{3}=|[A-Za-z0-9+/]{2}==)?"
-_EXTENSIONS = r"(?:,[A-Za-z]+=[\x01-\x2b\x2d-\x7f]+)*"
+_BASE64 = r"[A-Za-z0-9+/]*={0,2}"
+# More than any client sends.
+_EXTENSIONS = r"(?:,[A-Za-z]+=[\x01-\x2b\x2d-\x7f]+){0,8}"
+#: Longer messages fail: two escaped names of 1 KiB and a nonce are far below it.
+_MAX_MESSAGE_BYTES = 16 * 1024
+_WRONG_ESCAPE = re.compile("=(?!2C|3D)")
 _CLIENT_FIRST = re.compile(
     rf"(?P<header>n,(?:a=(?P<authorization>{_NAME}))?,)"
     rf"(?P<bare>n=(?P<name>{_NAME}),r=(?P<nonce>{_NONCE})(?P<extensions>{_EXTENSIONS}))"
@@ -139,7 +146,8 @@ class ScramServer:
 
         Raises SaslAuthenticationError, whose text the peer may read; the exchange is then over.
         """
-        if self._is_over:
+        if self._is_over or len(message) > _MAX_MESSAGE_BYTES:
+            self._is_over = True
             raise generic_failure(self._mechanism.name)
         if self._exchange is None:
             self._is_over = True
@@ -153,9 +161,13 @@ class ScramServer:
         first = _CLIENT_FIRST.fullmatch(_text(message))
         if first is None:
             raise generic_failure(self._mechanism.name)
-        user = _decode_name(first["name"])
+        try:
+            user = _decode_name(first["name"])
+            authorization_id = _decode_name(first["authorization"] or first["name"])
+        except ValueError:
+            raise generic_failure(self._mechanism.name) from None
         check_user_length(user, self._mechanism.name)
-        if _decode_name(first["authorization"] or first["name"]) != user:
+        if authorization_id != user:
             raise SaslAuthenticationError(_OTHER_ID)
         is_token = _extensions(first["extensions"]).get(_TOKEN_AUTHENTICATION, "").lower() == "true"
         if is_token:
@@ -175,16 +187,17 @@ class ScramServer:
     def _answer_final(self, message: bytes, exchange: _Exchange) -> Authenticated:
         found, hash_name = exchange.found, self._mechanism.hash_name
         final = _CLIENT_FINAL.fullmatch(_text(message))
-        if (
-            final is None
-            or final["nonce"] != exchange.nonce
-            or base64.b64decode(final["binding"]) != exchange.header.encode()
-        ):
+        if final is None or final["nonce"] != exchange.nonce:
+            raise generic_failure(self._mechanism.name)
+        try:
+            binding, proof = _decode_base64(final["binding"]), _decode_base64(final["proof"])
+        except ValueError:
+            raise generic_failure(self._mechanism.name) from None
+        if binding != exchange.header.encode():
             raise generic_failure(self._mechanism.name)
         auth_message = f"{exchange.messages},{final['unproven']}".encode()
         stored_key = found.credential.stored_key
         signature = hmac.digest(stored_key, auth_message, hash_name)
-        proof = base64.b64decode(final["proof"])
         client_key = _xor(signature, proof) if len(proof) == len(signature) else b""
         is_proven = hmac.compare_digest(hashlib.new(hash_name, client_key).digest(), stored_key)
         if not is_proven or not found.is_valid:
@@ -235,7 +248,11 @@ class ScramClient:
             raise SaslAuthenticationError("the server's last SCRAM message is malformed")
         if final["error"] is not None:
             raise SaslAuthenticationError(f"the server rejects the user: {final['error']:.200}")
-        if not hmac.compare_digest(base64.b64decode(final["signature"]), self._server_signature):
+        try:
+            signature = _decode_base64(final["signature"])
+        except ValueError:
+            raise SaslAuthenticationError("the server's last SCRAM message is malformed") from None
+        if not hmac.compare_digest(signature, self._server_signature):
             raise SaslAuthenticationError("the server does not have the keys of the user")
         self.is_complete = True
         return None
@@ -244,15 +261,17 @@ class ScramClient:
         first = _SERVER_FIRST.fullmatch(message)
         if first is None or not first["nonce"].startswith(self._nonce):
             raise SaslAuthenticationError("the server's first SCRAM message is malformed")
+        try:
+            salt = _decode_base64(first["salt"])
+        except ValueError as error:
+            raise SaslAuthenticationError("the server's SCRAM salt is no base64") from error
         iterations, hash_name = int(first["iterations"]), self._mechanism.hash_name
         if not MIN_ITERATIONS <= iterations <= MAX_ITERATIONS:
             raise SaslAuthenticationError(
                 f"the server asks for {iterations} SCRAM iterations; allowed are {MIN_ITERATIONS} "
                 f"to {MAX_ITERATIONS}"
             )
-        salted = salted_password(
-            self._mechanism, self._password, base64.b64decode(first["salt"]), iterations
-        )
+        salted = salted_password(self._mechanism, self._password, salt, iterations)
         unproven = f"c={base64.b64encode(b'n,,').decode()},r={first['nonce']}"
         auth_message = f"{self._first},{message},{unproven}".encode()
         client_key = hmac.digest(salted, b"Client Key", hash_name)
@@ -281,7 +300,17 @@ def _text(message: bytes) -> str:
     return message.decode("ascii", errors="replace")
 
 
+def _decode_base64(text: str) -> bytes:
+    """Return the bytes. Raises ValueError for a length that is no multiple of four."""
+    if len(text) % 4:
+        raise ValueError("base64 ends early")
+    return base64.b64decode(text)
+
+
 def _decode_name(name: str) -> str:
+    """Return the name without escapes. Raises ValueError for an unknown escape."""
+    if _WRONG_ESCAPE.search(name) is not None:
+        raise ValueError("an unknown escape")
     return name.replace("=2C", ",").replace("=3D", "=")
 
 

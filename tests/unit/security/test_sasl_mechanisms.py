@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import tracemalloc
 
 import pytest
 
@@ -130,6 +131,55 @@ def test_a_malformed_first_message_ends_the_exchange(message: bytes) -> None:
     for each in (message, b"n,,n=user,r=x"):
         with pytest.raises(SaslAuthenticationError):
             side.respond(each, now_ms=0)
+
+
+LENGTH = 64 * 1024
+LONG = {
+    "name": b"n,,n=" + b"u" * LENGTH + b",r=x",
+    "nonce": b"n,,n=user,r=" + b"x" * LENGTH,
+    "extensions": b"n,,n=user,r=x" + b",a=b" * (LENGTH // 4),
+    "shorter extensions": b"n,,n=user,r=x" + b",a=b" * 4000,
+    "shorter name": b"n,,n=" + b"u" * 16_000 + b",r=x",
+}
+
+
+@pytest.mark.parametrize("message", LONG.values(), ids=LONG.keys())
+def test_a_long_first_message_costs_little_memory(message: bytes) -> None:
+    """A name of 64 KiB once took 16 MiB of the matcher's stack, from a peer without a password."""
+    assert allocated_for(server(), message) < 256 * 1024
+
+
+def test_a_long_last_message_costs_little_memory() -> None:
+    for long in (b"c=" + b"A" * 16_000 + b",r=x", b"c=biws,r=x" + b",p=b" * 4000 + b"\0"):
+        side = server()
+        side.respond(b"n,,n=user,r=x", now_ms=0)
+        assert allocated_for(side, long) < 256 * 1024
+
+
+@pytest.mark.parametrize("message", [b"\0" * LENGTH, b"\0u\0" + b"\xff" * LENGTH, b"\xff" * LENGTH])
+def test_a_long_plain_message_costs_little_memory(message: bytes) -> None:
+    """64 KiB of NULs once became a list of 65,537 texts."""
+    assert allocated_for(PlainServer({}.get), message) < 384 * 1024
+
+
+def allocated_for(side: ScramServer | PlainServer, message: bytes) -> int:
+    """Return the most bytes that were allocated while the server rejects the message."""
+    tracemalloc.start()
+    try:
+        with pytest.raises(SaslAuthenticationError):
+            side.respond(message, now_ms=0)
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("part", [b"c=biw", b"c=biwsA", b"c="])
+def test_base64_that_ends_early_ends_the_exchange(part: bytes) -> None:
+    for proof in (b"AAAA", b"AAA"):
+        side = server()
+        side.respond(b"n,,n=user,r=x", now_ms=0)
+        with pytest.raises(SaslAuthenticationError):
+            side.respond(part + b",r=x" + SERVER_NONCE.encode() + b",p=" + proof, now_ms=0)
 
 
 def test_every_changed_byte_of_the_last_message_is_noticed() -> None:
