@@ -200,7 +200,9 @@ cdef class AlterPartitionRequest:
         )
         cdef uint8_t *out = <uint8_t *><char *>response
         out = put_raw(out, head, p - head)
-        out = put_raw(out, self.response.data, <Py_ssize_t>self.response.size)
+        # Without partitions nothing is allocated, and memcpy takes no NULL.
+        if self.response.size > 0:
+            out = put_raw(out, self.response.data, <Py_ssize_t>self.response.size)
         if self.topic_count:
             out = put_i8(out, 0)
         put_i8(out, 0)

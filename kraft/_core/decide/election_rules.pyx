@@ -225,9 +225,11 @@ cdef class ElectionRules:
         ):
             raise MemoryError("no memory for the directories of the brokers")
         owners = <int32_t *>self.directory_owners.data
-        memset(owners, 0xff, 4 * <size_t>known)
-        memcpy(self.directory_bytes.data, self.table.directories_seen.keys.data,
-               16 * <size_t>known)
+        # Nothing is allocated for no directories, and memcpy takes no NULL.
+        if known > 0:
+            memset(owners, 0xff, 4 * <size_t>known)
+            memcpy(self.directory_bytes.data, self.table.directories_seen.keys.data,
+                   16 * <size_t>known)
         self.directory_bytes.size = 16 * <size_t>known
         for broker in brokers:
             slot = self.intern_broker(broker.id)

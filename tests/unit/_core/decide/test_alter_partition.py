@@ -46,6 +46,14 @@ def test_a_count_larger_than_the_bytes_allocates_nothing() -> None:
             AlterPartitionRequest(struct.pack(">iq", 0, 0) + count + b"\0" * 40, 3)
 
 
+def test_a_request_without_partitions_gets_a_response_without_topics() -> None:
+    """The response was copied from a NULL pointer: `make sanitize` reports it."""
+    lab = lab_of(1)
+    decision = EncodedAlterPartition(request(lab), 3).decide(lab.cluster)
+    assert decision.response is not None
+    assert decision.response[-2:] == b"\x01\x00"
+
+
 def test_a_large_request_is_decided_in_parts_and_answered_once() -> None:
     lab = lab_of(7)
     body = request(lab, *range(7))
