@@ -71,8 +71,12 @@ class Limits:
     #: Requests to the raft node and those that keep brokers alive are not counted: each connection
     #: has one at a time, and bulk work must not delay them.
     max_requests: int = 4000
-    #: Memory of large requests in progress on all connections together.
+    #: Memory of large requests in progress on all connections together. Peers that are not
+    #: authenticated get no more while half of it is taken.
     max_request_memory: int = 256 * 1024 * 1024
+    #: Memory of handlers' responses that peers have not read; above it the slowest reader is
+    #: disconnected. The log and snapshots are mapped and take none.
+    max_response_memory: int = 256 * 1024 * 1024
 
     def of_connections(self) -> ConnectionLimits:
         return ConnectionLimits(
@@ -89,6 +93,7 @@ class OpenConnection(Protocol):
     def respond(self, response: Response) -> None: ...
     def resume_soon(self) -> None: ...
     def check_time(self, now: float) -> None: ...
+    def frame_refused(self, reason: str) -> None: ...
     def finish(self) -> None: ...
     def close(self) -> None: ...
 
@@ -126,6 +131,9 @@ class Listener:
         self.rates = CreationRates(limits.creation_rates)
         #: Bytes of large requests in progress.
         self.request_memory = 0
+        #: The sizes of handlers' responses that are not read, the oldest first, and their sum.
+        self._unread: dict[OpenConnection, int] = {}
+        self._unread_memory = 0
         self.deliver = deliver
         self.resolve = resolve
         self.features = features
@@ -253,6 +261,18 @@ class Listener:
         while self.stalled and free > 0:
             self.stalled.popleft().resume_soon()
             free -= 1
+
+    def note_unread(self, connection: OpenConnection, size: int) -> None:
+        """Count a response that its peer does not read; disconnect the slowest above the limit."""
+        self._unread[connection] = size
+        self._unread_memory += size
+        while self._unread_memory > self.limits.max_response_memory and len(self._unread) > 1:
+            slowest = next(iter(self._unread))
+            self.forget_unread(slowest)
+            slowest.frame_refused("requests whose large responses it does not read")
+
+    def forget_unread(self, connection: OpenConnection) -> None:
+        self._unread_memory -= self._unread.pop(connection, 0)
 
     # -- time
 

@@ -117,6 +117,8 @@ class ServerConnection(FrameProtocol):
         self._is_stalled = False
         self._stalled_frame: Buffer = b""
         self._writing_since: float | None = None
+        #: The size of a handler's response; 0 for responses from mapped files.
+        self._response_size = 0
         self._unwritten = 0
         #: Ends the time for which a quota mutes the connection.
         self._unmute: asyncio.TimerHandle | None = None
@@ -154,6 +156,7 @@ class ServerConnection(FrameProtocol):
         owner.connections.discard(self)
         self._traffic.closed += 1
         owner.admission.leave(self)
+        owner.forget_unread(self)
         self._release_memory()
         self._is_stalled = False
         if self in owner.stalled:
@@ -198,7 +201,10 @@ class ServerConnection(FrameProtocol):
     def may_grow(self, capacity: int) -> bool:
         owner = self._owner
         more = capacity - self._request_memory
-        if owner.request_memory + more > owner.limits.max_request_memory:
+        most = owner.limits.max_request_memory
+        if self._gate is not None and self._gate.principal is None:
+            most //= 2
+        if owner.request_memory + more > most:
             self.frame_refused(
                 f"a large request while others take {owner.request_memory} bytes of memory"
             )
@@ -248,9 +254,12 @@ class ServerConnection(FrameProtocol):
         self.hold()
         self._writing_since = self._loop.time()
         self._unwritten = self.transport.get_write_buffer_size()
+        if self._response_size:
+            self._owner.note_unread(self, self._response_size)
 
     def resume_writing(self) -> None:
         self._writing_since = None
+        self._owner.forget_unread(self)
         self.last_active = self._loop.time()
         self._release_if_free()
 
@@ -472,7 +481,9 @@ class ServerConnection(FrameProtocol):
             self._task = None
             if answer.throttle_ms:
                 self._mute(answer.throttle_ms, self._unmuted)
+            self._response_size = len(answer.body)
             self._answer([answer.body])
+            self._response_size = 0
 
     def respond(self, response: Response) -> None:
         """Write the raft node's response to the request in progress."""

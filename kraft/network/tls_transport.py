@@ -116,8 +116,13 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         if not self.is_open and not self._is_closing:
             self._on_failure(f"the peer closed the connection during the handshake ({exc})")
         self._is_closing = True
+        self.is_open = False
         self._unsent.clear()
         self._inner.connection_lost(exc)
+        # The protocol refers to this transport. A node never collects cycles of old objects, so
+        # each closed connection would keep its TLS state of 90 KiB.
+        del self._inner, self._on_failure, self._create
+        self._ssl = None
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return _received
@@ -142,10 +147,14 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
 
     def pause_writing(self) -> None:
         self._is_raw_full = True
+        # OpenSSL answers key updates by itself: a peer that reads no answers is not read either.
+        self._pause_raw()
         self._pause_inner()
 
     def resume_writing(self) -> None:
         self._is_raw_full = False
+        if not self._is_reading_paused:
+            self._resume_raw()
         self._write_on()
 
     # -- the handshake
@@ -236,7 +245,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
             self._raw.pause_reading()
 
     def _resume_raw(self) -> None:
-        if self._raw is not None and not self._raw.is_closing():
+        if self._raw is not None and not self._raw.is_closing() and not self._is_raw_full:
             self._raw.resume_reading()
 
     # -- writing

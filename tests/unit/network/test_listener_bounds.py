@@ -208,6 +208,36 @@ def test_the_memory_of_large_requests_is_limited(play: Callable[..., None]) -> N
     play(scenario, Limits(max_request_memory=1_100_000))
 
 
+def test_the_memory_of_unread_responses_is_limited(
+    play: Callable[..., None], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each of a thousand connections could once keep a response of any size."""
+    size = 5 << 20
+
+    async def scenario(node: Node) -> None:
+        connections = node.transport.listener.connections
+        quick = await node.client()
+        slow = []
+        for number in range(4):
+            slow.append(await node.client())
+            slow[-1].writer.transport.pause_reading()  # type: ignore[attr-defined]
+            await slow[-1].send(request_frame(CREATE_TOPICS, 7, 1, "a", bytes(size)))
+            await until(lambda number=number: len(node.senders) == number + 1)
+            await quick.echo(bytes(size))
+            node.senders.pop()
+        # Two fit, of which one is that of a quick reader: it never loses its connection.
+        await until(lambda: len(connections) == 2)
+        for client in slow[:3]:
+            client.writer.transport.resume_reading()  # type: ignore[attr-defined]
+            with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
+                await client.frame()
+        slow[3].writer.transport.resume_reading()  # type: ignore[attr-defined]
+        assert len(await slow[3].frame()) > size
+
+    play(scenario, Limits(max_response_memory=5 * size // 2))
+    assert "requests whose large responses it does not read" in caplog.text
+
+
 def test_a_large_request_of_an_unknown_api_is_rejected_before_it_is_read(
     play: Callable[..., None],
 ) -> None:

@@ -13,69 +13,28 @@ from dataclasses import replace
 import pytest
 
 from kraft import errors
-from kraft.network.authentication import MAX_UNAUTHENTICATED_SIZE, ListenerSecurity
+from kraft.network.authentication import MAX_UNAUTHENTICATED_SIZE
 from kraft.network.listener import Limits
 from kraft.protocol.api_versions import (
     API_VERSIONS,
     decode_api_versions_response,
     encode_api_versions_request,
 )
-from kraft.protocol.headers import read_response_header, request_frame
+from kraft.protocol.headers import request_frame
 from kraft.protocol.sasl_authenticate import (
     SASL_AUTHENTICATE,
     SaslAuthenticateRequestData,
-    SaslAuthenticateResponseData,
-)
-from kraft.protocol.sasl_handshake import (
-    SASL_HANDSHAKE,
-    SaslHandshakeRequestData,
-    SaslHandshakeResponseData,
 )
 from kraft.security.principal_builders import AuthenticationContext
 from kraft.security.principals import KafkaPrincipal
 from kraft.security.protocols import SecurityProtocol
-from kraft.security.sasl.connection import SaslListenerSettings
 from kraft.security.sasl.plain import PlainServer, plain_message
 from kraft.security.sasl.scram import ScramClient
-from tests.unit.network.listening import Client, Node, play
-from tests.unit.network.users import SCRAM, TOKEN_KEY, sasl_servers
+from tests.unit.network.listening import Node, play, until
+from tests.unit.network.sasl_peers import authenticate, authenticated, handshake, secured
+from tests.unit.network.users import SCRAM, TOKEN_KEY
 
 __all__ = ["play"]
-
-
-def secured(max_reauth_ms: int = 0, failure_delay_ms: int = 1) -> ListenerSecurity:
-    servers = sasl_servers()
-    limits = dict.fromkeys(servers, max_reauth_ms)
-    return ListenerSecurity(
-        SecurityProtocol.SASL_PLAINTEXT,
-        sasl=SaslListenerSettings(servers, limits),
-        failure_delay_ms=failure_delay_ms,
-    )
-
-
-async def handshake(
-    client: Client, mechanism: str = "PLAIN", version: int = 1
-) -> SaslHandshakeResponseData:
-    body = SaslHandshakeRequestData(mechanism).encode(version)
-    await client.send(request_frame(SASL_HANDSHAKE, version, 3, "x", body))
-    frame = await client.frame()
-    _, at = read_response_header(frame, SASL_HANDSHAKE, version)
-    return SaslHandshakeResponseData.decode(frame, version, at)
-
-
-async def authenticate(client: Client, token: bytes) -> SaslAuthenticateResponseData:
-    body = SaslAuthenticateRequestData(token).encode(2)
-    await client.send(request_frame(SASL_AUTHENTICATE, 2, 4, "x", body))
-    frame = await client.frame()
-    _, at = read_response_header(frame, SASL_AUTHENTICATE, 2)
-    return SaslAuthenticateResponseData.decode(frame, 2, at)
-
-
-async def authenticated(node: Node) -> Client:
-    client = await node.client()
-    assert (await handshake(client)).error_code == 0
-    assert (await authenticate(client, plain_message("alice", "secret-a"))).error_code == 0
-    return client
 
 
 def test_plain(play: Callable[..., None]) -> None:
@@ -240,6 +199,23 @@ def test_an_unauthenticated_frame_is_small(play: Callable[..., None]) -> None:
         await client.echo(bytes(MAX_UNAUTHENTICATED_SIZE))
 
     play(scenario, security=secured())
+
+
+def test_unauthenticated_frames_leave_memory_to_others(play: Callable[..., None]) -> None:
+    """Peers without a password once took the memory of all large requests with begun tokens."""
+
+    async def scenario(node: Node) -> None:
+        known = await authenticated(node)
+        begun = []
+        listener = node.transport.listener
+        for _ in range(10):
+            begun.append(await node.client())
+            await begun[-1].send((60_000).to_bytes(4, "big") + bytes(50_000))
+        await until(lambda: len(listener.connections) == 6)
+        assert listener.request_memory <= 300_000
+        await known.echo(bytes(250_000))
+
+    play(scenario, Limits(max_request_memory=600_000), security=secured())
 
 
 def test_tokens_without_headers(play: Callable[..., None]) -> None:

@@ -11,9 +11,8 @@ from dataclasses import replace
 import pytest
 
 from kraft.network import tls_transport
-from kraft.network.authentication import ListenerSecurity
 from kraft.network.listener import Limits
-from kraft.network.tls_context import ClientAuth, TlsSettings, client_context, tls_contexts
+from kraft.network.tls_context import ClientAuth, tls_contexts
 from kraft.network.tls_transport import HandshakeQueue
 from kraft.protocol.fetch import FETCH
 from kraft.protocol.headers import request_frame
@@ -24,27 +23,17 @@ from kraft.security.principal_builders import AuthenticationContext
 from kraft.security.principals import ANONYMOUS, KafkaPrincipal
 from kraft.security.protocols import SecurityProtocol
 from kraft.security.ssl_principals import SslPrincipalMapper
-from tests.harness.certificates import Authority, authority
+from tests.harness.certificates import authority
 from tests.unit.network.listening import Node, play, settle
+from tests.unit.network.tls_peers import (
+    AS_ALICE,
+    SETTINGS,
+    STRANGER,
+    secured,
+    trusting,
+)
 
 __all__ = ["play"]
-
-SERVER = authority().issue("controller-1")
-ALICE = authority().issue("alice")
-STRANGER = Authority("another").issue("alice")
-SETTINGS = TlsSettings(SERVER.certificate_pem, SERVER.key_pem, trusted=authority().pem)
-
-
-def secured(client_auth: ClientAuth = ClientAuth.NONE, **changes: object) -> ListenerSecurity:
-    settings = replace(SETTINGS, client_auth=client_auth, **changes)  # type: ignore[arg-type]
-    return ListenerSecurity(SecurityProtocol.SSL, tls_contexts(settings))
-
-
-def trusting(**changes: object) -> ssl.SSLContext:
-    return client_context(TlsSettings(trusted=authority().pem, **changes))  # type: ignore[arg-type]
-
-
-AS_ALICE = {"certificates": ALICE.certificate_pem, "key": ALICE.key_pem}
 
 
 def test_requests_are_answered(play: Callable[..., None]) -> None:
