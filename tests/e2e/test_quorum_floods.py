@@ -22,16 +22,11 @@ from kraft.raft.rpc import FetchRequest
 from kraft.raft.voters import ReplicaKey
 from kraft.server.descriptors import raise_soft_limit
 from kraft.server.local_quorum import LOOPBACK
+from tests.e2e.node_limits import DESCRIPTORS, resident_mib, with_few_descriptors
 from tests.e2e.quorum_intruder import Intruder, frame_of
-from tests.harness.commands import Foreground, eventually, heed_interrupts, is_gone
+from tests.harness.commands import Foreground, eventually, is_gone
 
-DESCRIPTORS = 1024
 CROWD = 1000
-
-
-def with_few_descriptors() -> None:
-    resource.setrlimit(resource.RLIMIT_NOFILE, (256, DESCRIPTORS))
-    heed_interrupts()
 
 
 @pytest.fixture
@@ -150,11 +145,6 @@ def test_many_false_observers_cost_neither_memory_nor_the_leadership(
     assert (now.leader_id, now.epoch) == (document["leaderId"], document["leaderEpoch"])
     assert len(now.observers) <= 1000
     assert resident_mib(leader["pid"]) - before < 16
-
-
-def resident_mib(pid: int) -> float:
-    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-    return pages * resource.getpagesize() / (1 << 20)
 
 
 def test_without_free_descriptors_a_node_reports_it_and_does_not_start(tmp_path: Path) -> None:

@@ -20,6 +20,9 @@ with atheris.instrument_imports(include=["kraft"]):
     from tests.fuzz.mutate import mutated
     from tests.fuzz.targets import target_named
 
+# The share of the fuzzer's own mutations where a target has others.
+_BLIND = 0.3
+
 
 def main() -> None:
     name, corpus, *options = sys.argv[1:]
@@ -28,12 +31,22 @@ def main() -> None:
     lay_seeds([*target.seeds(), *found_once(name)], Path(corpus))
     pool = samples.values()
 
-    def mutator(data: bytes, max_size: int, seed: int) -> bytes:
+    def in_batches(data: bytes, max_size: int, seed: int) -> bytes:
         return mutated(
             data, max_size, random.Random(seed), atheris.Mutate, prefix=target.PREFIX, pool=pool
         )
 
-    own = {"custom_mutator": mutator} if target.HOLDS_BATCHES else {}
+    def in_own_form(data: bytes, max_size: int, seed: int) -> bytes:
+        chance = random.Random(seed)
+        if chance.random() < _BLIND:
+            return atheris.Mutate(data, max_size)
+        return target.mutated(data, chance)[:max_size]
+
+    own = {}
+    if target.HOLDS_BATCHES:
+        own = {"custom_mutator": in_batches}
+    elif hasattr(target, "mutated"):
+        own = {"custom_mutator": in_own_form}
     atheris.Setup([sys.argv[0], *options, corpus], target.run, **own)
     atheris.Fuzz()
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from tests.fuzz.targets import target_named
+from tests.fuzz.targets import opened
 
 
 def main(arguments: list[str]) -> None:
     name, *paths = arguments
-    target = target_named(name)
-    for path in paths:
-        target.run(Path(path).read_bytes())
-        print(f"{path}: as it should be")
+    with opened(name) as target:
+        for path in paths:
+            target.run(Path(path).read_bytes())
+            print(f"{path}: as it should be")
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import pytest
 from tests.fuzz import samples
 from tests.fuzz.mutate import mutated
 from tests.fuzz.run import TARGETS
-from tests.fuzz.targets import NAMES, target_named
+from tests.fuzz.targets import NAMES, opened, target_named
 
 REGRESSIONS = sorted((Path(__file__).parent / "regressions").glob("*.bin"))
 MUTATIONS = 300
@@ -25,16 +25,17 @@ def flip(data: bytes, max_size: int) -> bytes:
 
 @pytest.mark.parametrize("path", REGRESSIONS, ids=lambda path: path.stem)
 def test_what_was_found_once_is_answered_as_it_should_be(path: Path) -> None:
-    target_named(path.stem.split("-", 1)[0]).run(path.read_bytes())
+    with opened(path.stem.split("-", 1)[0]) as target:
+        target.run(path.read_bytes())
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_seed_is_answered_as_it_should_be(name: str) -> None:
-    target = target_named(name)
-    seeds = list(target.seeds())
-    assert seeds
-    for seed in seeds:
-        target.run(seed)
+    with opened(name) as target:
+        seeds = list(target.seeds())
+        assert seeds
+        for seed in seeds:
+            target.run(seed)
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if target_named(name).HOLDS_BATCHES])

@@ -13,10 +13,12 @@ import pytest
 from kraft._core.codec.message_schema import FieldSpec
 from kraft._core.codec.metadata_codec import Message
 from kraft.protocol.apis import RPC_BY_KEY, RPCS
+from kraft.protocol.fetch import FETCH
 from kraft.protocol.raft_rpcs import RAFT_APIS
 from kraft.records import Struct
 from kraft.security.principals import DefaultPrincipalData
 from tests.reference.kafka_schemas import default_of, kept, snake_case, versions_of
+from tests.reference.request_frames import FetchRequestData
 
 KAFKA = {release: kept(release) for release in ("4.3.1", "4.4.0")}
 # Fields that kraft names as in its other raft RPCs and not as in Kafka's schema.
@@ -64,6 +66,13 @@ def test_every_field_is_as_in_kafkas_schema(kind: type[Message], name: str, vers
             continue
         names = OTHER_NAMES.get(kind.__name__, {})
         assert fields_here(kind, version) == fields_of_kafka(schema, version, names)
+
+
+def test_a_generated_fetch_has_the_fields_of_kafkas_schema() -> None:
+    """kraft reads only a part of a Fetch; hostile clients send all of it."""
+    schema = KAFKA["4.3.1"]["messages"]["FetchRequest"]
+    for version in range(FETCH.lowest, FETCH.highest + 1):
+        assert fields_here(FetchRequestData, version) == fields_of_kafka(schema, version, {})
 
 
 def test_the_principal_of_an_envelope_is_as_in_kafkas_schema() -> None:

@@ -6,7 +6,9 @@ A target is a module with
   exception except the ``KraftError`` family, which is the expected answer to bad input;
 - ``seeds()``: initial inputs, made of Kafka's bytes;
 - ``PREFIX``: how many bytes at the front of an input choose the operations;
-- ``HOLDS_BATCHES``: whether record batches follow, so that a mutator may repair lengths and CRCs.
+- ``HOLDS_BATCHES``: whether record batches follow, so that a mutator may repair lengths and CRCs;
+- optionally ``mutated(data, chance)``: a mutation of an input that keeps its form, and
+  ``close()``: called once after the last input.
 
 They import no fuzzer, because the regression tests run them too.
 """
@@ -14,12 +16,13 @@ They import no fuzzer, because the regression tests run them too.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Protocol, cast
 
 NAMES = (
     *("batch", "values", "table", "twin", "replay", "log", "checkpoint", "directory", "text"),
-    "rpc",
+    *("rpc", "dispatch"),
 )
 
 
@@ -32,6 +35,16 @@ class Target(Protocol):
     def run(self, data: bytes) -> None: ...
 
     def seeds(self) -> Iterator[bytes]: ...
+
+
+@contextmanager
+def opened(name: str) -> Iterator[Target]:
+    """Return the target of this name; close it afterwards."""
+    target = target_named(name)
+    try:
+        yield target
+    finally:
+        getattr(target, "close", lambda: None)()
 
 
 def target_named(name: str) -> Target:

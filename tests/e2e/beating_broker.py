@@ -1,0 +1,123 @@
+"""A well-behaved broker that registers at a controller and sends heartbeats all the time."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from types import TracebackType
+from typing import Self
+
+from kraft.errors import NOT_CONTROLLER
+from kraft.metadata.identifiers import random_uuid
+from kraft.protocol.broker_heartbeat import (
+    BROKER_HEARTBEAT,
+    BrokerHeartbeatRequestData,
+    BrokerHeartbeatResponseData,
+)
+from kraft.protocol.broker_registration import (
+    BROKER_REGISTRATION,
+    BrokerRegistrationRequestData,
+    BrokerRegistrationResponseData,
+)
+from kraft.protocol.common import AdvertisedListener, SupportedFeatureRange
+from kraft.protocol.headers import Api, read_response_header, request_frame
+from kraft.server.local_quorum import LOOPBACK
+from kraft.server.storage.features import SUPPORTED_FEATURES
+from tests.harness.commands import PATIENCE_S, eventually
+
+BROKER = 900_001
+_PAUSE_S = 0.02
+_CAUGHT_UP = 1 << 40
+
+
+class BeatingBroker:
+    """A broker of one connection, in a thread; a context manager.
+
+    ``longest_s`` is the longest time to a response, ``longest_stall_s`` the longest delay of this
+    thread by the machine, ``count`` the heartbeats, ``without_leader``
+    those that were answered with NOT_CONTROLLER, ``problems`` all other errors.
+    """
+
+    def __init__(self, port: int, cluster_id: str) -> None:
+        self._socket = socket.create_connection((LOOPBACK, port), timeout=PATIENCE_S)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._responses = self._socket.makefile("rb")
+        self._epoch = self._register(cluster_id)
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self.longest_s = 0.0
+        self.longest_stall_s = 0.0
+        self.count = 0
+        self.without_leader = 0
+        self.problems: list[str] = []
+
+    def __enter__(self) -> Self:
+        eventually(lambda: self._beat().error_code == 0)
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._is_over.set()
+        self._thread.join()
+        self._socket.close()
+
+    @property
+    def is_unfenced(self) -> bool:
+        """Whether the controller knows the broker as alive; call it after the thread's end."""
+        response = self._beat()
+        return response.error_code == 0 and not response.is_fenced
+
+    def finish(self) -> None:
+        """End the heartbeats; the connection stays open."""
+        self._is_over.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            paused = time.monotonic()
+            while not self._is_over.wait(_PAUSE_S):
+                began = time.monotonic()
+                self.longest_stall_s = max(self.longest_stall_s, began - paused - _PAUSE_S)
+                response = self._beat()
+                paused = time.monotonic()
+                self.longest_s = max(self.longest_s, paused - began)
+                self.count += 1
+                if response.error_code == NOT_CONTROLLER:
+                    self.without_leader += 1
+                elif response.error_code or response.is_fenced:
+                    self.problems.append(repr(response))
+        except OSError as error:
+            self.problems.append(repr(error))
+
+    def _register(self, cluster_id: str) -> int:
+        request = BrokerRegistrationRequestData(
+            BROKER,
+            cluster_id,
+            random_uuid(),
+            [AdvertisedListener("PLAINTEXT", LOOPBACK, 9092, 0)],
+            [SupportedFeatureRange(name, *levels) for name, levels in SUPPORTED_FEATURES.items()],
+            log_dirs=[random_uuid()],
+        )
+        body = self._ask(BROKER_REGISTRATION, 4, request.encode(4))
+        response = BrokerRegistrationResponseData.decode(body, 4)
+        assert response.error_code == 0, response
+        return response.broker_epoch
+
+    def _beat(self) -> BrokerHeartbeatResponseData:
+        request = BrokerHeartbeatRequestData(BROKER, self._epoch, _CAUGHT_UP)
+        body = self._ask(BROKER_HEARTBEAT, 1, request.encode(1))
+        return BrokerHeartbeatResponseData.decode(body, 1)
+
+    def _ask(self, api: Api, version: int, body: bytes) -> bytes:
+        self._socket.sendall(request_frame(api, version, 1, "broker", body))
+        size = int.from_bytes(self._responses.read(4), "big")
+        frame = self._responses.read(size)
+        if not frame:
+            raise ConnectionResetError("the controller closed the connection")
+        return frame[read_response_header(frame, api, version)[1] :]
