@@ -151,6 +151,8 @@ class ServerConnection(FrameProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         owner = self._owner
+        # The gate refers to this connection: the cycle would never be freed (`GC_THRESHOLDS`).
+        self._gate = None
         if self not in owner.connections:
             return
         owner.connections.discard(self)
