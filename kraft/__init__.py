@@ -37,10 +37,10 @@ from kraft.errors import (
     ReplayError,
     StorageError,
 )
-from kraft.metadata.facade import Metadata, open_metadata
 
 if TYPE_CHECKING:
     from kraft.metadata.diff import diff
+    from kraft.metadata.facade import Metadata, open_metadata
     from kraft.metadata.salvage import salvage
     from kraft.metadata.verification import verify
 from kraft.version import VERSION
@@ -63,6 +63,8 @@ __all__ = [
 ]
 
 _LATE = {
+    "Metadata": "kraft.metadata.facade",
+    "open_metadata": "kraft.metadata.facade",
     "diff": "kraft.metadata.diff",
     "salvage": "kraft.metadata.salvage",
     "verify": "kraft.metadata.verification",
@@ -72,7 +74,7 @@ _LATE = {
 if not TYPE_CHECKING:
     # Hidden from type checkers, for which every name would exist otherwise.
     def __getattr__(name):
-        """Import ``diff``, ``salvage`` and ``verify`` on first use: ``import kraft`` stays fast."""
+        """Import the library on first use: most commands start without it, or before it."""
         if name not in _LATE:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         return getattr(import_module(_LATE[name]), name)

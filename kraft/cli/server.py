@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -61,9 +62,10 @@ def start(
 
       kraft server start controller.properties --log-format json --override kraft.http.listener=127.0.0.1:9404
     """  # noqa: E501  (help joins no lines: each paragraph is one)
+    # kraft uses no linear algebra, whose threads numpy would start, and let spin, at its import.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from kraft.cli.configuration import load_configuration
     from kraft.cli.output import Output
-    from kraft.server.process import QuorumNode, run
 
     output = Output()
     loaded = load_configuration(output, config, override or ())
@@ -75,9 +77,18 @@ def start(
             f"{loaded.path}: process.roles has broker, which kraft does not run: only the "
             f"controller runs, and no process listens at {unserved}"
         )
+    from kraft.server.logs import configure_logging
+    from kraft.server.opening import StoreOpening
+
+    configure_logging(loaded.node_id, as_json=log_format is LogFormat.JSON)
+    opening = StoreOpening(loaded)
+    # A third of the start-up: imported while the store is being opened.
+    from kraft.server.process import QuorumNode, run
+
     run(
         loaded,
         until_stdin_closes=until_stdin_closes,
-        logs_json=log_format is LogFormat.JSON,
-        make_node=lambda config: QuorumNode(config, max_transaction_ms=max_transaction_ms),
+        make_node=lambda config: QuorumNode(
+            config, max_transaction_ms=max_transaction_ms, opening=opening
+        ),
     )

@@ -29,8 +29,6 @@ from pathlib import Path
 from typing import Any
 
 from kraft._core.decide.placement import JavaRandom, StripedPlacer
-from kraft._core.snapshot.snapshot_file import SnapshotReader
-from kraft.controller.config_schema import is_supported_config
 from kraft.controller.runtime.bootstrap import default_bootstrap, read_bootstrap
 from kraft.controller.runtime.operations import (
     ControllerOutput,
@@ -63,6 +61,7 @@ from kraft.raft.rpc import (
 from kraft.records import MetadataVersion, Record
 from kraft.server.disk.store import MetadataStore
 from kraft.server.driver import Driver, now_ms
+from kraft.server.opening import load_latest_snapshot
 from kraft.server.publishing import MetadataPublishing
 
 logger = logging.getLogger(__name__)
@@ -88,6 +87,7 @@ class _Claim:
 class ControllerRunner:
     """The controller of one node; call `begin` with the driver before the driver's first step.
 
+    ``cluster`` is the state of the store's latest snapshot where it is loaded already.
     ``on_failure`` is called with an error that must end the process.
     """
 
@@ -97,13 +97,14 @@ class ControllerRunner:
         settings: ControllerSettings,
         snapshots: SnapshotPolicy,
         *,
+        cluster: MetadataState | None = None,
         bootstrap: Sequence[Record] = (),
         on_failure: Callable[[BaseException], None],
     ) -> None:
         self._store = store
         self._on_failure = on_failure
         self.controller = QuorumController(
-            load_latest_snapshot(store),
+            load_latest_snapshot(store) if cluster is None else cluster,
             settings,
             placer=StripedPlacer(JavaRandom(int.from_bytes(os.urandom(6), "big"))),
             random_uuid=random_uuid,
@@ -126,6 +127,8 @@ class ControllerRunner:
         self._last_token = 0
         self._is_turn_due = False
         self._is_closed = False
+        #: Whether all records that the quorum had committed at the start are applied.
+        self._is_up_to_date = False
         #: How often a leader was learned, this node included, and a snapshot loaded.
         self.leader_count = 0
         self.loaded_count = 0 if store.latest_snapshot() is None else 1
@@ -322,6 +325,12 @@ class ControllerRunner:
             if controller.cluster.next_offset < self._high_watermark:
                 self._take_turn_soon()
                 return False
+        if not self._is_up_to_date and self._high_watermark > 0:
+            self._is_up_to_date = True
+            logger.info(
+                "the state is up to date with the quorum: all %d committed records are applied",
+                self._high_watermark,
+            )
         return self._claim is not None and controller.cluster.next_offset >= self._claim.offset
 
     def _adapt_read_size(self, taken_ms: float) -> None:
@@ -411,20 +420,6 @@ def _error_of(response: UpdateKRaftVersionResponse) -> KraftError | None:
     error = KraftError(message)
     error.kafka_code = response.error
     return error
-
-
-def load_latest_snapshot(store: MetadataStore) -> MetadataState:
-    """Return the state of the latest snapshot, with a journal; empty without a snapshot.
-
-    Configurations that Kafka does not know are skipped, as in Kafka.
-    """
-    cluster = MetadataState(is_supported_config=is_supported_config)
-    snapshot = store.latest_snapshot()
-    if snapshot is not None:
-        with cluster.loading_snapshot(snapshot.id.offset) as callbacks:
-            SnapshotReader(snapshot.data).read(cluster.table, **callbacks)
-    cluster.start_journal()
-    return cluster
 
 
 def load_bootstrap(metadata_log_dir: str) -> tuple[Record, ...]:

@@ -23,7 +23,7 @@ from collections.abc import Callable
 from functools import partial
 
 from kraft.controller.features import LocalFeatures
-from kraft.errors import InvalidConfigError, KraftError, NotControllerError
+from kraft.errors import KraftError, NotControllerError
 from kraft.image.publishing import Image, ImageDelta
 from kraft.image.snapshot_generation import SnapshotPolicy
 from kraft.network.admission import Standing, standing_of
@@ -50,7 +50,6 @@ from kraft.server.cluster_description import describe_cluster_api, describe_cont
 from kraft.server.config.loading import ServerConfig
 from kraft.server.controller import ControllerRunner, load_bootstrap
 from kraft.server.descriptors import bounded_limits, most_connections, raise_soft_limit
-from kraft.server.disk.store import MetadataStore
 from kraft.server.disk.writer import WriterThread
 from kraft.server.driver import Driver, now_ms
 from kraft.server.dynamic_config import DynamicConfig
@@ -58,9 +57,10 @@ from kraft.server.logs import configure_logging
 from kraft.server.node_security import NodeSecurity
 from kraft.server.observation.http_server import HttpServer
 from kraft.server.observation.observed_node import ObservedNode, no_registration
+from kraft.server.opening import StoreOpening, check_served
 from kraft.server.plugins import load_policies, load_quota_callback
 from kraft.server.registration import ControllerRegistrar, Leader, registration_request
-from kraft.server.storage.meta_properties import NodeIdentity, load_identity
+from kraft.server.storage.meta_properties import NodeIdentity
 
 logger = logging.getLogger(__name__)
 #: For changes of role, epoch and leader: the raft layer itself is pure and does not log.
@@ -68,8 +68,6 @@ raft_logger = logging.getLogger("kraft.raft")
 
 #: Interval of cleaning by retention (Kafka's metadata log cleaner).
 CLEAN_INTERVAL_S = 60.0
-#: A shorter switch interval lets the loop take the GIL back from the writer sooner.
-SWITCH_INTERVAL_S = 0.0005
 #: A collection of the youngest generation visits 10,000 objects, one of the next 50,000: a few
 #: milliseconds.
 GC_THRESHOLDS = (10_000, 5, 1_000_000_000)
@@ -80,19 +78,6 @@ def end_process(what: str, error: BaseException) -> None:
     logger.critical("%s, this node stops: %s", what, error, exc_info=error)
     logging.shutdown()
     os._exit(1)
-
-
-def check_served(config: ServerConfig) -> None:
-    """Raise InvalidConfigError for a broker without a controller, which kraft does not run, and
-    for listeners whose security settings it cannot use.
-    """
-    if not config.is_controller:
-        raise InvalidConfigError(
-            f"{config.path}: process.roles is {','.join(config.settings.process_roles)}"
-            "; kraft runs only controllers, not brokers"
-        )
-    if config.security_problem is not None:
-        raise config.security_problem
 
 
 class _ListenerOpener:
@@ -118,6 +103,7 @@ class QuorumNode:
     Of a combined node only the controller runs. ``on_committed`` and ``on_role`` are callbacks of
     the driver. Without ``has_controller`` the node replicates a log whose records it does not
     apply. ``max_transaction_ms`` limits a metadata transaction, see `ServerConfig.controller`.
+    ``opening`` is the store where it is being opened already.
     """
 
     def __init__(
@@ -128,20 +114,16 @@ class QuorumNode:
         on_role: Callable[[RoleChange], None] = lambda change: None,
         has_controller: bool = True,
         max_transaction_ms: int | None = None,
+        opening: StoreOpening | None = None,
     ) -> None:
         check_served(config)
         self._policies = load_policies(config.given)
         self._quota_callback = load_quota_callback(config.given)
         self.config = config
-        self.identity: NodeIdentity = load_identity(config)
         settings = config.settings
-        self.store = MetadataStore.open(
-            config.metadata_log_dir,
-            static_voters=config.voters,
-            segment_bytes=settings.internal_metadata_log_segment_bytes
-            or settings.metadata_log_segment_bytes,
-            segment_ms=settings.metadata_log_segment_ms,
-        )
+        opening = opening or StoreOpening(config, has_controller=has_controller)
+        self.identity: NodeIdentity = opening.identity
+        self.store, cluster = opening.result()
         self.writer = WriterThread(
             self.store, self._deliver, on_failure=partial(end_process, "a write failed")
         )
@@ -154,6 +136,7 @@ class QuorumNode:
                     max_record_bytes=settings.metadata_log_max_record_bytes_between_snapshots,
                     max_interval_ms=settings.metadata_log_max_snapshot_interval_ms,
                 ),
+                cluster=cluster,
                 bootstrap=load_bootstrap(config.metadata_log_dir),
                 on_failure=partial(end_process, "the controller cannot continue"),
             )
@@ -222,7 +205,6 @@ class QuorumNode:
 
     async def start(self) -> None:
         """Open the port and join the quorum. Raises OSError where the address is not available."""
-        sys.setswitchinterval(SWITCH_INTERVAL_S)
         await self.transport.start()
         ports = {endpoint.name: endpoint.port for endpoint in self.transport.endpoints}
         raft = self.config.raft(
@@ -456,16 +438,15 @@ def run(
     config: ServerConfig,
     *,
     until_stdin_closes: bool = False,
-    logs_json: bool = False,
     make_node: Callable[[ServerConfig], QuorumNode] = QuorumNode,
 ) -> None:
-    """Run `serve` on uvloop where installed, and log to stderr, with ``logs_json`` as JSON lines.
+    """Run `serve` on uvloop where installed; log to stderr unless the caller configured the log.
 
     The garbage collector skips objects that exist at the start, and never collects the oldest
     generation by itself: a pass over a large cluster's state would block the loop for a tenth of a
     second, and this code creates almost no cycles.
     """
-    configure_logging(config.node_id, as_json=logs_json)
+    configure_logging(config.node_id, as_json=False)
     raise_soft_limit()
     node = make_node(config)
     gc.collect()

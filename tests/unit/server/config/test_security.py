@@ -13,7 +13,7 @@ from kraft.security.sasl.client import ClientCredentials
 from kraft.server.config.key_stores import read_tls_settings
 from kraft.server.config.loading import ServerConfig
 from kraft.server.config.security import SecuritySettings
-from kraft.server.process import check_served
+from kraft.server.opening import check_served
 from tests.harness.certificates import authority
 from tests.harness.configurations import CONTROLLER, write_configuration
 

@@ -1,0 +1,102 @@
+"""Open a node's store and load the latest snapshot, in a thread, while the process starts.
+
+Recovery and loading run in the core, mostly without the interpreter lock. A starting process
+imports its other modules meanwhile, on another core. Called by ``kraft server start`` and by
+`process`, which waits for the result.
+"""
+
+from __future__ import annotations
+
+import sys
+from concurrent.futures import Future
+from threading import Thread
+from typing import NamedTuple
+
+from kraft._core.snapshot.snapshot_file import SnapshotReader
+from kraft.controller.config_schema import is_supported_config
+from kraft.errors import InvalidConfigError
+from kraft.image.replay import MetadataState
+from kraft.server.config.loading import ServerConfig
+from kraft.server.disk.store import MetadataStore
+from kraft.server.storage.meta_properties import NodeIdentity, load_identity
+
+#: A short switch interval lets a thread that returns from the core take the interpreter lock soon:
+#: the opening thread during imports, later the event loop beside the writer.
+SWITCH_INTERVAL_S = 0.0005
+
+
+class OpenedStore(NamedTuple):
+    """The store after recovery, and the state of its latest snapshot, with a journal.
+
+    ``cluster`` is None for a node without a controller.
+    """
+
+    store: MetadataStore
+    cluster: MetadataState | None
+
+
+class StoreOpening:
+    """The store of one node, being opened in a thread from the creation of an instance on.
+
+    Raises what `check_served` and `load_identity` raise, before anything is changed.
+    """
+
+    def __init__(self, config: ServerConfig, *, has_controller: bool = True) -> None:
+        check_served(config)
+        self.identity: NodeIdentity = load_identity(config)
+        self._config = config
+        self._has_controller = has_controller
+        self._opened: Future[OpenedStore] = Future()
+        sys.setswitchinterval(SWITCH_INTERVAL_S)
+        Thread(target=self._open, name="kraft-opening").start()
+
+    def result(self) -> OpenedStore:
+        """Wait for the store. Raises the errors of `MetadataStore.open` and of a bad snapshot."""
+        return self._opened.result()
+
+    def _open(self) -> None:
+        config, settings = self._config, self._config.settings
+        try:
+            store = MetadataStore.open(
+                config.metadata_log_dir,
+                static_voters=config.voters,
+                segment_bytes=settings.internal_metadata_log_segment_bytes
+                or settings.metadata_log_segment_bytes,
+                segment_ms=settings.metadata_log_segment_ms,
+            )
+            try:
+                cluster = load_latest_snapshot(store) if self._has_controller else None
+            except BaseException:
+                store.close()
+                raise
+        except BaseException as error:
+            self._opened.set_exception(error)
+        else:
+            self._opened.set_result(OpenedStore(store, cluster))
+
+
+def check_served(config: ServerConfig) -> None:
+    """Raise InvalidConfigError for a broker without a controller, which kraft does not run, and
+    for listeners whose security settings it cannot use.
+    """
+    if not config.is_controller:
+        raise InvalidConfigError(
+            f"{config.path}: process.roles is {','.join(config.settings.process_roles)}"
+            "; kraft runs only controllers, not brokers"
+        )
+    if config.security_problem is not None:
+        raise config.security_problem
+
+
+def load_latest_snapshot(store: MetadataStore) -> MetadataState:
+    """Return the state of the latest snapshot, with a journal; empty without a snapshot.
+
+    Configurations that Kafka does not know are skipped, as in Kafka.
+    """
+    cluster = MetadataState(is_supported_config=is_supported_config)
+    snapshot = store.latest_snapshot()
+    if snapshot is not None:
+        with cluster.loading_snapshot(snapshot.id.offset) as callbacks:
+            SnapshotReader(snapshot.data).read(cluster.table, **callbacks)
+    cluster.start_journal()
+    return cluster
