@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from functools import lru_cache
 from typing import NamedTuple
 
 # SubnetUtils reads decimal octets of up to three digits, leading zeros included.
@@ -93,6 +94,8 @@ def parse_address(host: str) -> ClientAddress | None:
     return ClientAddress(address.version, value) if value or address.version == 6 else None
 
 
+# Every request asks for its client's.
+@lru_cache(maxsize=4096)
 def java_host(address: str) -> str:
     """Return an address as ``InetAddress.getHostAddress`` writes it, which ACLs are compared with.
 

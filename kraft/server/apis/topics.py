@@ -6,7 +6,7 @@ error at each of its topics. Source: ``ControllerApis`` of Kafka 4.3.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
 from kraft.controller.configs.config_sources import EffectiveConfig, TopicDefaults
@@ -59,6 +59,8 @@ def topic_apis(runner: ControllerRunner, policies: Policies) -> Iterator[AnyApi]
 
 
 def _create_topics(runner: ControllerRunner, policies: Policies) -> AnyApi:
+    new_configs = _NewTopicConfigs()
+
     async def answer(
         data: CreateTopicsRequestData, context: CallContext
     ) -> CreateTopicsResponseData:
@@ -75,7 +77,7 @@ def _create_topics(runner: ControllerRunner, policies: Policies) -> AnyApi:
         configs_of: dict[str, list[CreatedTopicConfig]] = {}
         if context.version >= _FIRST_WITH_CONFIGS:
             # As of the decision: the configurations may change before the records are committed.
-            operation.applied = lambda decided, _: configs_of.update(_topic_configs(decided, data))
+            operation.applied = lambda decided, _: configs_of.update(new_configs.of(decided, data))
         results = await runner.submit(operation, timeout_ms=data.timeout_ms)
         return CreateTopicsResponseData(
             topics=[
@@ -117,27 +119,47 @@ def _new_topic(topic: CreatableTopic) -> NewTopic:
     )
 
 
-def _topic_configs(
-    context: DecisionContext, data: CreateTopicsRequestData
-) -> dict[str, list[CreatedTopicConfig]]:
-    """Return the effective configurations of the topics of a request, by name."""
-    settings = context.settings
-    configs = context.cluster.state.configs
-    assert settings.node_id is not None
-    defaults = TopicDefaults(
-        settings.config_rules.static, configs.cluster_default(), configs.broker(settings.node_id)
-    )
-    # Topics without configurations of their own share one list.
-    shared = [_effective(one) for one in defaults.of_topic({})]
-    return {
-        topic.name: [
-            _effective(one)
-            for one in defaults.of_topic({config.name: config.value for config in topic.configs})
-        ]
-        if topic.configs
-        else shared
-        for topic in data.topics
-    }
+class _NewTopicConfigs:
+    """The effective configurations of new topics.
+
+    The defaults are kept until a setting that they depend on changes: computing them would take a
+    sixth of the time of a request with one topic.
+    """
+
+    def __init__(self) -> None:
+        self._sources: tuple[Mapping[str, str], ...] = ()
+        self._defaults = TopicDefaults({}, {}, {})
+        #: The configurations of a topic without any of its own.
+        self._shared: list[CreatedTopicConfig] = []
+
+    def of(
+        self, context: DecisionContext, data: CreateTopicsRequestData
+    ) -> dict[str, list[CreatedTopicConfig]]:
+        """Return the effective configurations of the topics of a request, by name."""
+        settings = context.settings
+        configs = context.cluster.state.configs
+        assert settings.node_id is not None
+        sources = (
+            settings.config_rules.static,
+            configs.cluster_default(),
+            configs.broker(settings.node_id),
+        )
+        if sources != self._sources:
+            # Copies: the mappings of the state may change in place.
+            self._sources = tuple(dict(source) for source in sources)
+            self._defaults = TopicDefaults(*sources)
+            self._shared = [_effective(one) for one in self._defaults.of_topic({})]
+        return {
+            topic.name: [
+                _effective(one)
+                for one in self._defaults.of_topic(
+                    {config.name: config.value for config in topic.configs}
+                )
+            ]
+            if topic.configs
+            else self._shared
+            for topic in data.topics
+        }
 
 
 def _is_described(context: CallContext, topic: str) -> bool:

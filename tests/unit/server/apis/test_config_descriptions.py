@@ -26,6 +26,13 @@ from kraft.protocol.describe_configs import (
     DescribeConfigsResponseData,
     DescribeConfigsResult,
 )
+from kraft.protocol.incremental_alter_configs import (
+    INCREMENTAL_ALTER_CONFIGS,
+    IncrementalAlterConfigsRequestData,
+    IncrementalAlterConfigsResource,
+    IncrementalAlterConfigsResponseData,
+    IncrementalConfig,
+)
 from kraft.security.principals import KafkaPrincipal
 from kraft.server.process import QuorumNode
 from tests.unit.server.apis.listener_client import ask, forward
@@ -35,6 +42,8 @@ INVALID_TOPIC = 17
 TOPIC_DENIED, GROUP_DENIED = 29, 30
 # Kafka's codes of the operation CREATE and the permission ALLOW.
 CREATE, ALLOW = 5, 3
+# Kafka's codes of IncrementalAlterConfigs.
+SET, DELETE = 0, 1
 STANDARD = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 OPEN = {"authorizer.class.name": STANDARD, "super.users": "User:ANONYMOUS"}
 BROKERS_ONLY = {"authorizer.class.name": STANDARD, "super.users": "User:broker"}
@@ -171,6 +180,43 @@ def test_created_topics_return_their_configurations_and_are_described(
         assert len(plain_result.configs) == len(own_result.configs)
 
     run_scenario(scenario, quorum)
+
+
+def test_created_topics_return_defaults_that_changed_before(
+    run_scenario: RunScenario, tmp_path: Path
+) -> None:
+    """The defaults are computed once, until a setting that they depend on changes."""
+    quorum = Quorum(tmp_path)
+
+    async def scenario() -> None:
+        await quorum.start()
+        node = quorum.running[await quorum.active()]
+        await quorum.brokers(1)
+        seen = []
+        for number, settings in enumerate((None, {"": "1000"}, {"": "2000"}, {"": None})):
+            for name, value in (settings or {}).items():
+                await set_broker_config(node, name, "log.retention.ms", value)
+            request = CreateTopicsRequestData([CreatableTopic(f"t-{number}", 1, 1)])
+            made = await ask(node, CREATE_TOPICS, 7, request, CreateTopicsResponseData)
+            values = {
+                one.name: (one.value, one.config_source) for one in made.topics[0].configs or ()
+            }
+            seen.append(values["retention.ms"])
+        assert seen == [("604800000", 5), ("1000", 3), ("2000", 3), ("604800000", 5)]
+
+    run_scenario(scenario, quorum)
+
+
+async def set_broker_config(node: QuorumNode, broker: str, name: str, value: str | None) -> None:
+    """Set a dynamic setting of a broker, of all brokers for ""; None deletes it."""
+    change = IncrementalConfig(name, DELETE if value is None else SET, value)
+    request = IncrementalAlterConfigsRequestData(
+        [IncrementalAlterConfigsResource(BROKER, broker, [change])]
+    )
+    said = await ask(
+        node, INCREMENTAL_ALTER_CONFIGS, 1, request, IncrementalAlterConfigsResponseData
+    )
+    assert [each.error_code for each in said.responses] == [0], said
 
 
 def test_configurations_are_hidden_from_clients_that_may_not_describe_them(
