@@ -20,6 +20,7 @@ from benchmarks.conditions import (
     worst_within,
 )
 from benchmarks.measurements import Run
+from benchmarks.network_bars import NETWORK_ROWS
 
 QUORUM_ROWS = (
     Row(
@@ -433,6 +434,7 @@ def judged(
     + CONTROLLER_ROWS
     + SECURITY_ROWS
     + QUORUM_ROWS
+    + NETWORK_ROWS
     + SWEEP_ROWS
     + HISTORY_ROWS,
 ) -> Iterator[tuple[Row, list[Verdict]]]:

@@ -99,10 +99,52 @@ def worst_at_most_ms(limit: float) -> Condition:
     return no_more(limit, f"worst <= {limit:g} ms", "{:.3f} ms", lambda ours: ours.worst_s * 1e3)
 
 
+def at_most_p999_ms(limit: float) -> Condition:
+    """The 99.9th percentile takes at most this many milliseconds."""
+    asked = f"p99.9 <= {limit:g} ms"
+    return no_more(limit, asked, "{:.1f} ms", lambda ours: ours.p999_s * 1e3)
+
+
+def none_missed() -> Condition:
+    """No heartbeat was missed."""
+    return no_more(0, "none missed", "{:.0f} missed", lambda ours: float(ours.missed))
+
+
+def at_most_of_a_core(share: float) -> Condition:
+    """CPU time, measured as the seconds of one second, is at most this share of a core."""
+    asked = f"<= {share:.0%} of a core"
+    return no_more(share, asked, "{:.1%}", lambda ours: ours.median_s)
+
+
 def at_most_bytes(limit: float) -> Condition:
     """At most this many bytes per item."""
     asked = f"<= {limit:g} B a partition"
     return no_more(limit, asked, "{:.1f} B", lambda ours: ours.bytes / ours.count)
+
+
+def at_most_kib(limit: float) -> Condition:
+    """At most this many KiB per item."""
+    asked = f"<= {limit:g} KiB each"
+    return no_more(limit, asked, "{:.1f} KiB", lambda ours: ours.bytes / ours.count / 1024)
+
+
+def at_most_gib(limit: float) -> Condition:
+    """At most this many GiB in all."""
+    return no_more(limit, f"<= {limit:g} GiB", "{:.2f} GiB", lambda ours: ours.bytes / 2**30)
+
+
+def no_worse_p99() -> Condition:
+    """The 99th percentile of single actions is not above the peer's."""
+
+    def judge(run: Run, row: Row) -> Verdict:
+        ours = run.of(row.kraft, row.total)
+        theirs = run.of(row.peer, row.total) if row.peer else None
+        asked = f"p99 <= that of {row.peer}"
+        if ours is None or theirs is None:
+            return Verdict(asked, "", None)
+        return Verdict(asked, f"{ours.p99_s * 1e3:.1f} ms", ours.p99_s <= theirs.p99_s)
+
+    return judge
 
 
 def at_most_times(limit: float, baseline: str) -> Condition:

@@ -99,6 +99,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="benchmarks at a twentieth of their size: every one runs, no figure means anything",
     )
+    parser.addoption(
+        "--huge",
+        action="store_true",
+        help="also the quorum of ten million partitions: several minutes, 12 GiB of disk",
+    )
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

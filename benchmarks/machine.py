@@ -52,6 +52,12 @@ def peak_memory() -> int:
     return int(found[1]) * 1024 if found else 0
 
 
+def own_bytes_of(pid: int) -> int:
+    """Return the resident memory of a process, without mapped files."""
+    found = re.search(r"RssAnon:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+    return int(found[1]) * 1024 if found else 0
+
+
 def cpu_seconds_of(pid: int) -> float:
     """Return the CPU seconds of a process and its descendants; 0 if it has ended.
 

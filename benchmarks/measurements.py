@@ -22,6 +22,8 @@ class Measurement:
     total: int = 0  # partitions in the whole cluster, if different from the count
     heap: str = ""
     p99_s: float = 0.0  # if the items were timed one by one
+    p999_s: float = 0.0
+    missed: int = 0  # heartbeats without a response in time
     cpu_s: float = 0.0  # CPU time of an average round, all threads and child processes
 
     @property
@@ -74,6 +76,8 @@ def _benchmark(entry: dict[str, Any]) -> Measurement:
         total=info.get("total", 0),
         heap=info.get("heap", ""),
         p99_s=info.get("p99_s", 0.0),
+        p999_s=info.get("p999_s", 0.0),
+        missed=info.get("missed", 0),
         cpu_s=info.get("cpu_s", 0.0),
     )
 

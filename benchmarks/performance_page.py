@@ -27,6 +27,7 @@ from benchmarks import report
 from benchmarks.bars import (
     CONTROLLER_ROWS,
     HISTORY_ROWS,
+    NETWORK_ROWS,
     QUORUM_ROWS,
     ROWS,
     SWEEP_ROWS,
@@ -51,6 +52,7 @@ GROUPS = (
     ("Bytes, columns and the state", ROWS),
     ("The controller", CONTROLLER_ROWS),
     ("The quorum", QUORUM_ROWS),
+    ("Controllers over the network", NETWORK_ROWS),
     ("Sweeps", SWEEP_ROWS),
     ("Histories of benchmarks", HISTORY_ROWS),
 )

@@ -1,0 +1,138 @@
+"""A thousand brokers on one controller: heartbeats, mutual TLS, and all reconnecting at once.
+
+``network_heartbeats_*``  CPU seconds that the active controller takes for a second of heartbeats
+                          of 1,000 brokers at 2 s: without TLS (``plain``), with mutual TLS on
+                          uvloop (``tls``) and on asyncio's loop (``tls_asyncio``)
+``network_reconnect_*``   all brokers lose their connections and reconnect together, with mutual
+                          TLS: until each has the response to a heartbeat. A heartbeat counts as
+                          missed if its response comes after the next one is due, or says that the
+                          broker is fenced
+``network_connection_*``  resident memory by which the controller grew with its 1,000 connections,
+                          with what it keeps of the brokers
+
+The peer is Apache Kafka's controller, with the same certificates (P-256) and the same load.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.bench_network import Note, run
+from benchmarks.conftest import FULL, Sizes
+from benchmarks.java_peers import Peers
+from benchmarks.machine import cpu_seconds_of, own_bytes_of
+from benchmarks.network_clients import INTERVAL_S
+from benchmarks.network_quorums import KafkaQuorum, KraftQuorum, NetworkQuorum, pid_of
+from benchmarks.network_work import Loaded
+from benchmarks.timings import summary
+from kraft.network.quorum_client import ClientSecurity
+from kraft.server.config.key_stores import read_client_security
+from kraft.server.descriptors import raise_soft_limit
+from tests.harness.certificates import authority
+from tests.harness.kafka_jars import MissingToolError
+
+#: Reconnections that count, after one that does not.
+STORMS = 3
+HEAP = "1g"
+
+
+def tls_settings(directory: Path) -> tuple[dict[str, str], ClientSecurity]:
+    """Write a certificate of all nodes and one of the brokers; return the settings of the nodes,
+    with mutual TLS, and the security of the brokers' connections.
+    """
+    trust = directory / "authority.pem"
+    trust.write_text(authority().pem)
+    trusted = {"ssl.truststore.type": "PEM", "ssl.truststore.location": str(trust)}
+
+    def keys(name: str) -> dict[str, str]:
+        path = directory / f"{name}.pem"
+        path.write_text(authority().issue(name).pem)
+        return {"ssl.keystore.type": "PEM", "ssl.keystore.location": str(path)}
+
+    node = trusted | keys("node") | {"ssl.client.auth": "required"}
+    node["listener.security.protocol.map"] = "CONTROLLER:SSL"
+    client = trusted | keys("broker") | {"security.protocol": "SSL"}
+    return node, read_client_security(client, directory / "client.properties")
+
+
+async def work(quorum: NetworkQuorum, kind: str, count: int, seconds: float, note: Note) -> None:
+    """Measure heartbeats, memory, and with TLS the reconnections of ``count`` brokers."""
+    pid = pid_of(quorum.leader())
+    memory = own_bytes_of(pid)
+    loaded = Loaded(quorum, count)
+    brokers = loaded.brokers
+    await loaded.begin()
+    await asyncio.sleep(seconds / 2)
+    cpu_s = cpu_seconds_of(pid)
+    brokers.heartbeats.clear()
+    await asyncio.sleep(seconds)
+    cpu_s = (cpu_seconds_of(pid) - cpu_s) / seconds
+    taken = [each.taken_s for each in brokers.heartbeats]
+    note(work=f"heartbeats_{kind}", unit="seconds", count=1, values_s=[cpu_s], cpu_s=cpu_s,
+         median_s=cpu_s, worst_s=cpu_s)  # fmt: skip
+    note(work=f"heartbeat_{kind}", unit="heartbeats", count=1, **summary(taken))
+    grown = max(own_bytes_of(pid) - memory, 0)
+    note(work=f"connection_{kind}", unit="connections", count=count, bytes=grown)
+    if quorum.security is not None:
+        await reconnect(loaded, kind, note)
+    await loaded.end()
+
+
+async def reconnect(loaded: Loaded, kind: str, note: Note) -> None:
+    brokers, rounds, each, missed = loaded.brokers, [], [], 0
+    await brokers.rest()
+    for number in range(1 + STORMS):
+        seconds, taken = await brokers.reconnect_at_once()
+        if number:
+            rounds.append(seconds)
+            each += taken
+            missed += sum(one > INTERVAL_S for one in taken)
+            missed += sum(broker.is_fenced for broker in brokers.brokers)
+        await asyncio.sleep(INTERVAL_S)
+    count = len(brokers.brokers)
+    note(work=f"reconnect_{kind}", unit="handshakes", count=count, missed=missed,
+         **summary(rounds))  # fmt: skip
+    note(work=f"reconnect_{kind}_each", unit="brokers", count=1, **summary(each))
+
+
+@pytest.mark.peer
+@pytest.mark.timeout(1800)
+def bench_brokers(figure: Note, peers: Peers, sizes: Sizes, tmp_path: Path) -> None:
+    raise_soft_limit()
+    is_full = sizes == FULL
+    count, seconds = (1000, 20.0) if is_full else (60, 3.0)
+
+    def note(**line: Any) -> None:
+        figure(**line | {"work": f"network_{line['work']}"})
+
+    def note_peer(**line: Any) -> None:
+        peers.lines.append(line | {"work": f"network_{line['work']}", "heap": HEAP})
+
+    settings, security = tls_settings(tmp_path)
+    made: list[tuple[str, Callable[[], NetworkQuorum], Note]] = [
+        ("plain", lambda: KraftQuorum(tmp_path / "plain", {}), note),
+        ("tls", lambda: KraftQuorum(tmp_path / "tls", settings, security), note),
+        (
+            "tls_asyncio",
+            lambda: KraftQuorum(tmp_path / "asyncio", settings, security, has_uvloop=False),
+            note,
+        ),
+        ("plain", lambda: KafkaQuorum(tmp_path / "kafka", {}, heap=HEAP), note_peer),
+        (
+            "tls",
+            lambda: KafkaQuorum(tmp_path / "kafka-tls", settings, security, heap=HEAP),
+            note_peer,
+        ),
+    ]
+    for kind, make, noted in made:
+        try:
+            with make() as quorum:
+                run(work(quorum, kind, count, seconds, noted))
+        except MissingToolError as missing:
+            warnings.warn(f"no quorum of Kafka's: {missing}", stacklevel=1)
