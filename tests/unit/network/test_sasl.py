@@ -114,6 +114,30 @@ def test_a_wrong_password(play: Callable[..., None], caplog: pytest.LogCaptureFi
     assert "wrong" not in caplog.text
 
 
+def test_many_wrong_passwords_are_few_log_lines(
+    play: Callable[..., None], caplog: pytest.LogCaptureFixture
+) -> None:
+    """The log counts the failures of a second and names the step; the peer learns nothing."""
+
+    async def scenario(node: Node) -> None:
+        said = set()
+        for number in range(100):
+            client = await node.client()
+            await handshake(client)
+            response = await authenticate(client, plain_message(f"user-{number}", f"word-{number}"))
+            said.add((response.error_code, response.error_message))
+            assert await client.is_closed()
+        assert len(said) == 1
+
+    began = time.monotonic()
+    with caplog.at_level(logging.WARNING):
+        play(scenario, security=secured())
+    lines = [record.getMessage() for record in caplog.records]
+    assert 2 <= len(lines) <= 3 + time.monotonic() - began
+    assert all("the SASL authentication of 127.0.0.1 failed" in line for line in lines)
+    assert "word-" not in caplog.text
+
+
 def test_a_failure_is_answered_late(play: Callable[..., None]) -> None:
     """The listener reads nothing before the response, which slows down password guessing."""
 
