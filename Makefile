@@ -30,7 +30,7 @@ help:
 	@echo
 	@echo "make simulate               Simulate quorums with faults in virtual time, SEEDS=2000 EVENTS=10000; SEED=n replays one"
 	@echo "make simulate-controllers   The same with real controllers, simulated brokers and clients, SEEDS=100 EVENTS=4000"
-	@echo "make processes              Kill the processes of a real quorum under load, CYCLES=30 NODES=3"
+	@echo "make processes              Kill, pause and cut off the processes of a real quorum under load, CYCLES=30 NODES=3"
 	@echo "make disk-proof             Crash a node's disk between any two calls and flip bits in its files, FLIPS=10000"
 	@echo "make mutants                Check that the simulation detects planted faults of the state machine"
 	@echo "make core-mutants           Check that the tests detect planted faults of the compiled core; takes minutes"
@@ -220,6 +220,8 @@ processes: build
 	$(BIN)/python -m tests.e2e.quorum_chaos --cycles $(CYCLES) --nodes $(NODES) \
 	  $(if $(SEED),--seed $(SEED))
 	$(BIN)/python -m tests.e2e.quorum_chaos --cycles $(CYCLES) --nodes $(NODES) --controllers \
+	  $(if $(SEED),--seed $(SEED))
+	$(BIN)/python -m tests.e2e.admin_chaos --cycles $(CYCLES) --nodes $(NODES) \
 	  $(if $(SEED),--seed $(SEED))
 
 soak-processes:

@@ -1,6 +1,8 @@
 """A few cycles of `quorum_chaos`: processes are killed, paused and stopped under load.
 
-``make processes`` runs thirty cycles.
+`admin_chaos` does the same, and cuts links, under admin requests over the network.
+
+``make processes`` runs thirty cycles of each.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.e2e import admin_chaos
 from tests.e2e.quorum_chaos import run
 
 
@@ -22,3 +25,10 @@ def test_no_acknowledged_operation_of_a_controller_is_lost(tmp_path: Path) -> No
     chaos = run(tmp_path, cycles=4, nodes=3, seed=20262, tell=print, has_controllers=True)
     assert chaos.audit.acknowledged > 4 * 9
     assert chaos.audit.snapshots > 0
+
+
+def test_histories_of_admin_requests_are_linearizable(tmp_path: Path) -> None:
+    chaos = admin_chaos.run(tmp_path, cycles=4, nodes=3, seed=20263, tell=print)
+    assert chaos.history.acknowledged > 4 * 9
+    assert chaos.operations > chaos.history.acknowledged
+    assert sum(map(len, chaos.failovers.values())) > 0
