@@ -90,8 +90,8 @@ _RETRY_PAUSE_S = 0.1
 _CONNECT_S = 3.0
 # The time for asking every controller once more, after there was no leader until the timeout.
 _SURVEY_S = 2.0
-# The shortest time of a connection, also of the last before the timeout: a busy controller may need
-# it for a TLS handshake.
+# The shortest time of a connection and of a request, also of the last before the timeout: a busy
+# controller may need it.
 _LAST_CONNECT_S = 1.0
 # The listener's name is arbitrary for a client: it only names endpoints in responses.
 _LISTENER = "CONTROLLER"
@@ -577,4 +577,4 @@ def _short_deadline(deadline: float) -> float:
     A controller that hangs must leave time to ask the others for a new leader.
     """
     now = time.monotonic()
-    return now + (deadline - now) / 4
+    return now + max((deadline - now) / 4, _LAST_CONNECT_S)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-import socket
+import re
 import subprocess
 import sys
 import time
@@ -62,13 +62,6 @@ json.dump(results, sys.stdout)
 _STARTS_WITHIN_S = 120
 
 
-def _free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
-        return port
-
-
 @contextmanager
 def _daemon(*arguments: str, log: Path) -> Iterator[subprocess.Popen[bytes]]:
     """Run one of Spark's own processes; end it by its pid."""
@@ -100,13 +93,14 @@ def _daemon(*arguments: str, log: Path) -> Iterator[subprocess.Popen[bytes]]:
             process.wait()
 
 
-def _wait_for(words: str, log: Path, process: subprocess.Popen[bytes]) -> None:
-    """Wait until the log of a process contains these words."""
+def _wait_for(words: str, log: Path, process: subprocess.Popen[bytes]) -> str:
+    """Wait until the log of a process contains these words; return the log."""
     until = time.monotonic() + _STARTS_WITHIN_S
     while words not in (said := log.read_text(errors="replace")):
         assert process.poll() is None, f"ended with {process.returncode}: {said[-2000:]}"
         assert time.monotonic() < until, f"no {words!r} within {_STARTS_WITHIN_S} s: {said[-2000:]}"
         time.sleep(0.1)
+    return said
 
 
 @pytest.fixture
@@ -116,14 +110,15 @@ def cluster(tmp_path: Path) -> Iterator[str]:
         find_java()
     except MissingJavaError as error:
         pytest.skip(f"needs Java 17 or newer: {error}")
-    port = _free_port()
-    address = f"spark://127.0.0.1:{port}"
     deploy = "org.apache.spark.deploy"
     log = tmp_path / "master.log"
-    at = ["--host", "127.0.0.1", "--port", str(port), "--webui-port", "0"]
+    at = ["--host", "127.0.0.1", "--port", "0", "--webui-port", "0"]
     with ExitStack() as ends:
         master = ends.enter_context(_daemon(f"{deploy}.master.Master", *at, log=log))
-        _wait_for("New state: ALIVE", log, master)
+        said = _wait_for("New state: ALIVE", log, master)
+        started = re.search(r"Starting Spark master at (spark://[\d.]+:\d+)", said)
+        assert started is not None, said
+        address = started[1]
         workers = []
         for number in (1, 2):
             own = ["--host", "127.0.0.1", "--webui-port", "0", "--cores", "1", "--memory", "512m"]

@@ -113,6 +113,11 @@ cdef object misfit(StructSchema schema, Field *f, object value):
     return InvalidRecordError(f"{name_of(schema, f)} cannot be {value!r}: its type is {kind}")
 
 
+cdef bint is_numpy_bool(type of) except -1:
+    """Return whether this is numpy's boolean; this module does not import numpy."""
+    return of.__module__ == "numpy" and of.__name__ in ("bool", "bool_")
+
+
 cdef int64_t integer_of(StructSchema schema, Field *f, object value) except? -1:
     cdef int64_t integer
     if f.kind == BOOL:
@@ -121,6 +126,9 @@ cdef int64_t integer_of(StructSchema schema, Field *f, object value) except? -1:
         if value != 0 and value != 1:
             raise misfit(schema, f, value)
         return 1 if value else 0
+    if not isinstance(value, int) and is_numpy_bool(type(value)):
+        # numpy deprecates its booleans as integers.
+        raise misfit(schema, f, value)
     try:
         integer = PyLong_AsLongLong(value)
     except (TypeError, OverflowError):

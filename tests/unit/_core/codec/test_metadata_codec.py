@@ -5,9 +5,12 @@ from __future__ import annotations
 import copy
 import pickle
 import sys
+import warnings
 
+import numpy as np
 import pytest
 
+from kraft import records
 from kraft._core.codec.message_schema import ZERO_UUID, Uuid, field
 from kraft._core.codec.metadata_codec import Record, RecordCodec, Struct
 from kraft.errors import (
@@ -16,6 +19,7 @@ from kraft.errors import (
     InvalidRecordError,
     UnsupportedVersionError,
 )
+from kraft.records.values import encode_value
 
 
 class Leaf(Struct):
@@ -276,3 +280,14 @@ def test_reading_and_writing_leave_no_references_behind() -> None:
             CODEC.decode(value[:-1])
         made.replace(id=2)
     assert sys.getrefcount(shared) == before
+
+
+def test_a_boolean_of_numpy_is_no_integer() -> None:
+    """numpy deprecates its booleans as integers, with a warning at the caller's line."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(InvalidRecordError, match=r"partition_id cannot be .*True_?: its type"):
+            encode_value(records.Partition(partition_id=np.bool_(True)))
+        quota = records.ClientQuota(key="a", remove=np.bool_(True))
+        assert encode_value(quota) == encode_value(records.ClientQuota(key="a", remove=True))
+        assert encode_value(records.Partition(partition_id=np.int32(3)))
