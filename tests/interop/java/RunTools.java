@@ -1,0 +1,67 @@
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.ObjectMapper;
+import java.io.BufferedReader;
+import java.io.ByteArrayOutputStream;
+import java.io.InputStreamReader;
+import java.io.PrintStream;
+import java.lang.reflect.InvocationTargetException;
+import java.nio.charset.StandardCharsets;
+import java.util.LinkedHashMap;
+import java.util.Map;
+import org.apache.kafka.common.utils.Exit;
+
+/**
+ * Runs the main methods of Kafka's tools, one after the other in one warm JVM: a request
+ * {"do": class, "words": [...]} on each line of standard input, an answer {"ok": {"code", "out"}} on
+ * each line of standard output.
+ */
+public final class RunTools {
+    private static final class Exited extends RuntimeException {
+        final int code;
+
+        Exited(int code) {
+            this.code = code;
+        }
+    }
+
+    public static void main(String[] arguments) throws Exception {
+        ObjectMapper json = new ObjectMapper();
+        PrintStream answers = System.out;
+        Exit.setExitProcedure((code, message) -> {
+            throw new Exited(code);
+        });
+        BufferedReader in =
+            new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+        for (String line = in.readLine(); line != null; line = in.readLine()) {
+            JsonNode ask = json.readTree(line);
+            ByteArrayOutputStream printed = new ByteArrayOutputStream();
+            PrintStream both = new PrintStream(printed, true, StandardCharsets.UTF_8);
+            System.setOut(both);
+            System.setErr(both);
+            int code = run(ask);
+            Map<String, Object> said = new LinkedHashMap<>();
+            said.put("code", code);
+            said.put("out", printed.toString(StandardCharsets.UTF_8));
+            answers.println(json.writeValueAsString(Map.of("ok", said)));
+            answers.flush();
+        }
+    }
+
+    private static int run(JsonNode ask) throws Exception {
+        String[] words = new String[ask.get("words").size()];
+        for (int place = 0; place < words.length; place++) {
+            words[place] = ask.get("words").get(place).asText();
+        }
+        try {
+            Class.forName(ask.get("do").asText()).getMethod("main", String[].class)
+                .invoke(null, (Object) words);
+            return 0;
+        } catch (InvocationTargetException failure) {
+            if (failure.getCause() instanceof Exited exited) {
+                return exited.code;
+            }
+            failure.getCause().printStackTrace();
+            return 1;
+        }
+    }
+}
