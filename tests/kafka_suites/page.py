@@ -43,6 +43,9 @@ settings can make: for kraft the class is replaced by these settings (`Equivalen
 AuthorizerIntegrationTest and PlaintextAdminIntegrationTest only the methods that touch the
 controller are run; the others test brokers (`methods` in `suites.toml`).
 
+The table shows the last recorded run of each class. Classes of `suites.toml` that it does not show
+have no recorded run.
+
 """
 
 
