@@ -324,7 +324,9 @@ def _leader(quorum: DescribeQuorumResponse) -> DescribedReplica:
         if voter.key.id == quorum.leader_id:
             return voter
     # A leader whose removal is not yet committed still leads.
-    raise QuorumUnreachableError(f"the leader, {quorum.leader_id}, is not a voter")
+    raise QuorumUnreachableError(
+        f"the leader, {quorum.leader_id}, is not a voter any more: retry after the next election"
+    )
 
 
 def _replica(quorum: DescribeQuorumResponse, state: DescribedReplica) -> dict[str, Any]:

@@ -107,7 +107,7 @@ def verify(path: MetadataPath, as_json: JsonOption = False) -> None:
 
     snapshots = MetadataDirectory.find(path).snapshots
     if not snapshots:
-        raise StorageError(f"{path} holds no snapshot")
+        raise StorageError(f"{path} holds no snapshot: looked for %020d-%010d.checkpoint")
     documents = [_verified(snapshot) for snapshot in snapshots]
     output = Output(as_json=as_json)
     if as_json:

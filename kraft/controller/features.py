@@ -99,7 +99,8 @@ def update_features(
     finalized = finalized_features(cluster)
     proposed = finalized | {update.name: update.level for update in updates}
     if len({update.name for update in updates}) < len(updates):
-        raise InvalidRequestError("a feature is named twice in the request")
+        names = [update.name for update in updates]
+        raise InvalidRequestError(f"a feature is named twice in the request: {names!r:.200}")
     written: list[Record] = []
     kraft_version: int | None = None
     for update in updates:

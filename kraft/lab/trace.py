@@ -156,7 +156,9 @@ class TraceWriter:
         block_age_ns: int = BLOCK_AGE_NS,
     ) -> None:
         if not 1 <= block_events <= _MOST_BLOCK_EVENTS:
-            raise InvalidRequestError(f"a block holds 1 to {_MOST_BLOCK_EVENTS} events")
+            raise InvalidRequestError(
+                f"block_events is {block_events}, must be 1 to {_MOST_BLOCK_EVENTS}"
+            )
         self.path = fspath(path)
         self.header = header
         self._block_events = block_events

@@ -85,13 +85,15 @@ def save_snapshot(
     """
     if cluster.transaction_start is not None:
         raise InvalidRequestError(
-            f"the transaction of offset {cluster.transaction_start} is open: "
-            "a snapshot ends before it"
+            f"the metadata transaction of offset {cluster.transaction_start} is open at offset "
+            f"{cluster.next_offset}, and a snapshot must end before it: open the metadata with "
+            f"at={cluster.transaction_start}"
         )
     if cluster.dropped_transaction is not None:
         raise InvalidRequestError(
-            f"the log ends inside the transaction of offset {cluster.dropped_transaction}: open it "
-            f"with at={cluster.dropped_transaction}, as a snapshot holds all records before its end"
+            f"the log ends inside the metadata transaction of offset "
+            f"{cluster.dropped_transaction}, and a snapshot must end before it: open the metadata "
+            f"with at={cluster.dropped_transaction}"
         )
     with disk_errors(Path(directory)):
         Path(directory).mkdir(parents=True, exist_ok=True)

@@ -167,7 +167,9 @@ class SaslGate:
         if header.api is SASL_HANDSHAKE and state.may_reauthenticate(now_ms):
             return True
         if state.is_expired(now_ms):
-            raise IllegalSaslStateError(f"{header.api.name} after the end of the SASL session")
+            raise IllegalSaslStateError(
+                f"{header.api.name}: the SASL session has expired; authenticate again"
+            )
         return False
 
     def note_versions(self, *, is_answered: bool) -> None:
@@ -198,7 +200,9 @@ class SaslGate:
         token = bytes(frame)
         if header is not None:
             if header.api is not SASL_AUTHENTICATE:
-                raise IllegalSaslStateError(f"{header.api.name} before the peer is authenticated")
+                raise IllegalSaslStateError(
+                    f"{header.api.name} was sent before the peer was authenticated"
+                )
             token = SaslAuthenticateRequestData.decode(frame, header.version, body_at).auth_bytes
         if _TOKEN_MARK in token:
             answer = await asyncio.get_running_loop().run_in_executor(

@@ -187,7 +187,7 @@ class Peer:
             return
         first = (self._in_flight or self._waiting)[0]
         if now >= first.deadline:
-            log.info("%r did not answer in time", self.endpoint)
+            log.info("%r did not answer in time: closing the connection", self.endpoint)
             self.close()
 
     # -- called by the connection
@@ -216,8 +216,9 @@ class Peer:
         """Log the failure, and wait with the next attempt."""
         self._connect_after = self._loop.time() + AUTHENTICATION_BACKOFF_S
         self.warnings.warn(
-            "nodes did not accept this one, or were not accepted",
-            f"cannot authenticate to {self.endpoint!r}, or it to this node: {reason}",
+            "authentications with other nodes failed",
+            f"this node and {self.endpoint!r} cannot authenticate each other: {reason}; the next "
+            f"attempt is in {AUTHENTICATION_BACKOFF_S:g} s",
         )
 
     def lost(self, connection: PeerConnection) -> None:
@@ -265,7 +266,8 @@ class Peer:
             # UnicodeError: the host is not a valid host name.
             if not self._is_failure_logged:
                 self.warnings.warn(
-                    "nodes were not reached", f"no connection to {self.endpoint!r}: {error}"
+                    "connections to other nodes failed",
+                    f"cannot connect to {self.endpoint!r}: {error}",
                 )
             self._is_failure_logged = True
             self._connecting = None

@@ -205,7 +205,9 @@ class _Connection:
         version = newest_common_version(api, self.peer.ranges)
         if version is None:
             host, port = self.address
-            raise UnsupportedVersionError(f"{host}:{port} does not serve {api.name}")
+            raise UnsupportedVersionError(
+                f"{host}:{port} does not serve {api.name} in a version that kraft supports"
+            )
         return version
 
     def ask(self, api: Api, version: int, body: bytes) -> tuple[bytes, int]:
@@ -215,12 +217,14 @@ class _Connection:
         self._socket.sendall(request_frame(api, version, self._correlation, self._client_id, body))
         size = int.from_bytes(self._receive(4), "big", signed=True)
         if not 0 <= size <= _MAX_RESPONSE_SIZE:
-            raise CorruptRecordError(f"a response of {size} bytes")
+            raise CorruptRecordError(
+                f"the response has {size} bytes; at most {_MAX_RESPONSE_SIZE} are read"
+            )
         frame = self._receive(size)
         correlation, at = read_response_header(frame, api, version)
         if correlation != self._correlation:
             raise CorruptRecordError(
-                f"a response to request {correlation}, not to {self._correlation}"
+                f"the peer answered request {correlation} instead of {self._correlation}"
             )
         return frame, at
 
@@ -263,7 +267,7 @@ class QuorumClient:
         security: ClientSecurity | None = None,
     ) -> None:
         if not servers:
-            raise ValueError("no controller to ask")
+            raise ValueError("servers is empty: give the address of at least one controller")
         self._servers = list(servers)
         self.timeout_s = timeout_s
         #: How long to wait for a leader while there is none.

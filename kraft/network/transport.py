@@ -192,7 +192,11 @@ class Transport:
             if done.done():
                 return
             if is_unsupported:
-                done.set_exception(UnsupportedVersionError(f"{endpoint!r} has no {api.name}"))
+                done.set_exception(
+                    UnsupportedVersionError(
+                        f"{endpoint!r} does not serve {api.name} in a version that kraft supports"
+                    )
+                )
             else:
                 done.set_exception(ConnectionError(f"{endpoint!r} did not answer {api.name}"))
 

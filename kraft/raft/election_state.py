@@ -72,9 +72,11 @@ class ElectionState:
             epoch, leader_id = _integer(fields, "leaderEpoch"), _integer(fields, "leaderId")
             voted_id = _integer(fields, "votedId")
             if not 0 <= epoch < 1 << 31:
-                raise ValueError(f"epoch {epoch}")
+                raise ValueError(f"leaderEpoch is {epoch}, not 0 to {(1 << 31) - 1}")
             if not (-1 <= leader_id < 1 << 31 and -1 <= voted_id < 1 << 31):
-                raise ValueError(f"ids {leader_id} and {voted_id}")
+                raise ValueError(
+                    f"leaderId is {leader_id} and votedId {voted_id}, not -1 to {(1 << 31) - 1}"
+                )
             directory_id = None
             if version == 1:
                 text = fields.get("votedDirectoryId")
@@ -83,7 +85,7 @@ class ElectionState:
                 directory_id = Uuid.parse(text)
                 directory_id = None if directory_id == ZERO_UUID else directory_id
             if voted_id == -1 and directory_id is not None:
-                raise ValueError("a voted directory without a voted id")
+                raise ValueError(f"votedDirectoryId is {text!r}, but there is no votedId")
         except (ValueError, TypeError, AttributeError, RecursionError) as error:
             raise CorruptRecordError(f"malformed quorum-state: {error}", path=path) from error
         voted = ReplicaKey(voted_id, directory_id) if voted_id >= 0 else None

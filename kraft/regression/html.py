@@ -511,6 +511,8 @@ def _plotly() -> str:
     try:
         from plotly.offline import get_plotlyjs
     except ImportError:
-        raise MissingPackageError("a page needs plotly: pip install 'kraft[report]'") from None
+        raise MissingPackageError(
+            "an HTML report needs plotly: pip install 'kraft[report]'"
+        ) from None
     script: str = get_plotlyjs()
     return script

@@ -360,7 +360,8 @@ class ControllerRunner:
         if ready.resign_epoch is not None:
             assert self._driver is not None
             logger.error(
-                "the controller resigns from epoch %d: it is ahead of its log", ready.resign_epoch
+                "the controller resigns from epoch %d: a record that it appended cannot be applied",
+                ready.resign_epoch,
             )
             self._driver.deliver(Resign(ready.resign_epoch))
 
@@ -395,7 +396,12 @@ class ControllerRunner:
         # No caller awaits this future: the driver reports committed offsets by `committed`.
         appended.add_done_callback(lambda done: done.cancelled() or done.exception())
         if appended.done() and appended.exception() is not None:
-            logger.warning("an append was rejected: %s", appended.exception())
+            logger.warning(
+                "the raft node rejected the records of offset %d and epoch %d: %s",
+                ready.base_offset,
+                ready.epoch,
+                appended.exception(),
+            )
             self._execute(self.controller.append_failed(now_ms()))
 
     def close(self) -> None:

@@ -93,7 +93,8 @@ class NodeSecurity:
                 )
             except KraftError as error:
                 logger.error(
-                    "keys, certificates and users stay as they were: cannot reload them: %s", error
+                    "cannot reload keys, certificates and users; listeners use the old ones: %s",
+                    error,
                 )
                 continue
             self._apply(config, contexts)
@@ -117,7 +118,9 @@ class NodeSecurity:
         for name, listener in self.listeners.items():
             settings = config.security.get(name)
             if settings is None or settings.protocol is not listener.protocol:
-                logger.error("the security protocol of listener %s changes by a restart only", name)
+                logger.error(
+                    "restart the node to change the security protocol of listener %s", name
+                )
                 continue
             new = self._listener(name, settings, contexts[name])
             # Connections hold this object: replace its parts.

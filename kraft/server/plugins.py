@@ -145,7 +145,7 @@ def _factory(name: str, text: str) -> Callable[[Mapping[str, str]], Any]:
         found = tuple(importlib.metadata.entry_points(group=ENTRY_POINTS, name=text))
         if not found:
             raise InvalidConfigError(
-                f"{name} is {text!r:.200}, which is no Python object; kraft cannot load Java "
+                f"{name} is {text!r:.200}, which names no Python object; kraft cannot load Java "
                 "classes: write the plugin in Python and name it as package.module:Name, or as an "
                 f"entry point of the group {ENTRY_POINTS}, or remove the setting"
             )

@@ -58,7 +58,12 @@ class MetadataPublishing:
     ) -> None:
         self.images = ImagePublishing(
             cluster,
-            lambda name, error: logger.error("publisher %s: %r", name, error, exc_info=error),
+            lambda name, error: logger.error(
+                "publisher %s failed, and will get the whole image with the next change: %r",
+                name,
+                error,
+                exc_info=error,
+            ),
         )
         #: Publishers that work in slices; they come before a snapshot.
         self.background: list[BackgroundWork] = []

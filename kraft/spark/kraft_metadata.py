@@ -101,7 +101,7 @@ class _MetadataReader(DataSourceReader):
             except KraftError as error:
                 if self.mode == FAILFAST:
                     raise
-                log.warning("omitted: %s", error)
+                log.warning("the file is omitted: %s", error)
         # For an empty list Spark would read a partition that does not exist.
         return parts or [InputPartition(None)]
 
@@ -109,9 +109,11 @@ class _MetadataReader(DataSourceReader):
         source = MetadataSource(path, salvage=self.mode == PERMISSIVE)
         if source.torn_tail is not None:
             torn = source.torn_tail
-            log.warning("%s: torn from byte %d on (%s)", torn.path, torn.position, torn.reason)
+            log.warning("%s is cut short at byte %d (%s)", torn.path, torn.position, torn.reason)
         for gap in source.gaps:
-            log.warning("%s: gap from byte %d on (%s)", gap.path, gap.position, gap.reason)
+            log.warning(
+                "%s: records are missing from byte %d on (%s)", gap.path, gap.position, gap.reason
+            )
         if self.view == "records":
             return list(
                 record_ranges(
@@ -147,7 +149,7 @@ class _MetadataReader(DataSourceReader):
         except KraftError as error:
             if self.mode == FAILFAST:
                 raise
-            log.warning("omitted from here on: %s", error)
+            log.warning("the rest of the file is omitted: %s", error)
 
 
 class _FilteringMetadataReader(_MetadataReader):

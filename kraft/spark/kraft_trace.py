@@ -166,11 +166,11 @@ class _TraceReader(DataSourceReader):
             except (CorruptRecordError, StorageError) as error:
                 if events.mode == FAILFAST:
                     raise
-                log.warning("omitted: %s", error)
+                log.warning("the file is omitted: %s", error)
                 continue
             if trace.torn is not None:
                 torn = trace.torn
-                log.warning("%s: torn from byte %d on (%s)", path, torn.position, torn.reason)
+                log.warning("%s is cut short at byte %d (%s)", path, torn.position, torn.reason)
             header = trace.header
             if events.pushdown.passes(
                 file=path,
@@ -192,7 +192,7 @@ class _TraceReader(DataSourceReader):
         except KraftError as error:
             if self._events.mode == FAILFAST:
                 raise
-            log.warning("omitted from here on: %s", error)
+            log.warning("the rest of the file is omitted: %s", error)
 
 
 class _FilteringTraceReader(_TraceReader):
@@ -239,7 +239,7 @@ class _TraceStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             except CorruptRecordError as error:
                 if self._events.mode == FAILFAST:
                     raise
-                log.warning("omitted: %s", error)
+                log.warning("the file is omitted: %s", error)
                 continue
             ends[path] = trace.end
         return ends

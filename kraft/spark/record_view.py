@@ -116,7 +116,7 @@ def _whole(snapshot: SnapshotFile, *, is_strict: bool) -> Slice:
         )
         if is_strict:
             raise error
-        log.warning("omitted from here on: %s", error)
+        log.warning("the rest of the file is omitted: %s", error)
     return Slice(data[: found.tail_position], fspath(snapshot.path), 0)
 
 

@@ -64,7 +64,9 @@ def compress(codec: int, payload: bytes) -> bytes:
 
         return gzip.compress(payload, mtime=0)
     if codec not in (2, 3, 4):
-        raise InvalidRequestError(f"codec {codec} does not exist")
+        raise InvalidRequestError(
+            f"unknown codec {codec}: known are 1 gzip, 2 snappy, 3 lz4, 4 zstd"
+        )
     module = _codec_module(codec)
     if codec != 2:
         return bytes(module.compress(payload))

@@ -184,8 +184,8 @@ def register_broker(
     _check_values(request)
     if cluster_id is not None and request.cluster_id != cluster_id:
         raise InconsistentClusterIdError(
-            f"this is cluster {cluster_id!r}, and broker {request.broker_id} wants to join "
-            f"{request.cluster_id!r}"
+            f"broker {request.broker_id} belongs to cluster {request.cluster_id!r}, and this is "
+            f"cluster {cluster_id!r}"
         )
     known = state.brokers.get(request.broker_id)
     amended = (
@@ -197,7 +197,9 @@ def register_broker(
             f"broker may register after the session of its earlier incarnation expired"
         )
     if request.is_migrating_zk_broker:
-        raise BrokerIdNotRegisteredError("brokers of ZooKeeper cannot register")
+        raise BrokerIdNotRegisteredError(
+            f"broker {request.broker_id} is in a migration from ZooKeeper, which is not supported"
+        )
     level = MetadataVersion.from_level(state.metadata_version)
     if level.is_directory_assignment_supported:
         _check_directories(state, request)
@@ -314,17 +316,24 @@ def _check_values(request: RegistrationRequest) -> None:
 def _check_directories(state: ClusterState, request: RegistrationRequest) -> None:
     directories = list(request.log_dirs)
     if not directories:
-        raise InvalidRegistrationError("a broker registers with at least one log directory")
+        raise InvalidRegistrationError(
+            f"broker {request.broker_id} registers without a log directory"
+        )
     for directory in directories:
         if is_reserved_directory(directory):
-            raise InvalidRegistrationError(f"the directory id {directory!r} is reserved")
+            raise InvalidRegistrationError(
+                f"broker {request.broker_id} has the reserved log directory id {directory!r}"
+            )
     named = set(directories)
     if len(named) < len(directories):
-        raise InvalidRegistrationError("a log directory is named twice")
+        raise InvalidRegistrationError(
+            f"broker {request.broker_id} lists the same log directory id twice"
+        )
     for other in state.brokers.values():
         if other.id != request.broker_id and not named.isdisjoint(other.log_dirs):
             raise InvalidRegistrationError(
-                f"broker {other.id} is registered with one of the log directories"
+                f"broker {request.broker_id} has a log directory id of the registered broker "
+                f"{other.id}"
             )
 
 
@@ -335,7 +344,9 @@ def _check_features(state: ClusterState, request: RegistrationRequest) -> None:
     for name, supported in request.features.items():
         _check_feature(request.broker_id, name, supported, finalized.get(name, 0))
     if METADATA_VERSION not in request.features:
-        raise InvalidRegistrationError("a broker registers with the metadata.versions it supports")
+        raise InvalidRegistrationError(
+            f"broker {request.broker_id} does not say which metadata.versions it supports"
+        )
     for name, level in finalized.items():
         if name not in request.features:
             _check_feature(request.broker_id, name, VersionRange(0, 0), level)
@@ -344,5 +355,5 @@ def _check_features(state: ClusterState, request: RegistrationRequest) -> None:
 def _check_feature(broker_id: int, name: str, supported: VersionRange, level: int) -> None:
     if not supported.min <= level <= supported.max:
         raise UnsupportedVersionError(
-            f"broker {broker_id} supports {name} {supported}, finalized is {level}"
+            f"broker {broker_id} supports {name} {supported}, and the finalized level is {level}"
         )

@@ -180,5 +180,6 @@ def _check_supported(cluster: ClusterMetadata) -> None:
     level = MetadataVersion.from_level(cluster.state.metadata_version)
     if not level.is_directory_assignment_supported:
         raise UnsupportedVersionError(
-            f"metadata.version {level.text} has no log directories of replicas"
+            f"metadata.version {level.text} cannot assign replicas to log directories: finalize "
+            f"{MetadataVersion.IBP_3_7_IV2.text} or later"
         )

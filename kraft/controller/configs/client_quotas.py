@@ -116,7 +116,9 @@ def _records_of(
     """Return the records of an alteration, and put its result into ``response``."""
     entity = quota_entity(alteration.entity)
     if entity in response:
-        response[entity] = InvalidRequestError(f"{_entity_text(entity)} is named twice")
+        response[entity] = InvalidRequestError(
+            f"{_entity_text(entity)} is named twice in the request"
+        )
         return []
     try:
         written = _altered(cluster, entity, alteration, resolvable)
@@ -147,11 +149,16 @@ def describe_client_quotas(
     """
     types = [one.entity_type for one in filters]
     if "" in types or len(set(types)) < len(types):
-        raise InvalidRequestError("a filter names each type of an entity once")
+        raise InvalidRequestError(
+            "a filter names each entity type at most once, and none is empty; this one names "
+            f"{types!r:.200}"
+        )
     if unknown := set(types).difference(_ORDER):
         raise UnsupportedVersionError(f"unknown types of an entity: {', '.join(sorted(unknown))}")
     if IP in types and len(types) > 1:
-        raise InvalidRequestError("no entity has an ip together with a user or a client id")
+        raise InvalidRequestError(
+            "an entity with an ip has neither a user nor a client id: filter for one or the other"
+        )
     quotas = cluster.state.client_quotas
     if is_strict and filters and not any(one.is_any for one in filters):
         exact = quota_entity({one.entity_type: one.name for one in filters})
@@ -196,12 +203,12 @@ def _altered(
 def _check_entity(entity: Entity, resolvable: Collection[str]) -> Mapping[str, ConfigType]:
     """Return the quotas that the entity may have."""
     if not entity:
-        raise InvalidRequestError("an entity has a user, a client id or an ip")
+        raise InvalidRequestError("the entity is empty: name a user, a client id or an ip")
     for entity_type, name in entity.items():
         if entity_type not in _ORDER:
             raise InvalidRequestError(f"unknown type {entity_type!r:.80} of an entity")
         if name == "":
-            raise InvalidRequestError(f"the {entity_type} is empty")
+            raise InvalidRequestError(f"the name of the {entity_type} is empty")
     if IP not in entity:
         return _USER_QUOTAS
     if len(entity) > 1:

@@ -240,7 +240,9 @@ class _Writer:
     ) -> list[records.Config]:
         present = self._present(resource)
         if len({change.name for change in changes}) < len(changes):
-            raise InvalidRequestError("a configuration is named twice for the same resource")
+            raise InvalidRequestError(
+                f"the changes of {resource[1]!r:.80} name the same configuration twice"
+            )
         altered = {
             change.name: _value_after(resource, change, present.get(change.name))
             for change in changes
@@ -357,7 +359,9 @@ def _named_once(
     seen: set[ConfigResource] = set()
     for resource, _ in resources:
         if resource in seen:
-            response[resource] = InvalidRequestError("a resource is named twice in the request")
+            response[resource] = InvalidRequestError(
+                f"resource {resource[1]!r:.80} is named twice in the request"
+            )
         seen.add(resource)
     return [one for one in resources if one[0] not in response]
 

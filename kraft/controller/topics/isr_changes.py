@@ -87,7 +87,9 @@ def alter_partition(
     for change in changes:
         key = change.topic_id, change.partition
         if key in response:
-            response[key] = InvalidRequestError("a partition is named twice in the request")
+            response[key] = InvalidRequestError(
+                f"{_partition(change)} is named twice in the request"
+            )
             continue
         try:
             row, state = _checked(cluster, broker_id, change)
@@ -109,7 +111,7 @@ def alter_partition(
             response[key] = answer
         else:
             response[key] = NewLeaderElectedError(
-                f"broker {answer.leader} leads the partition from now on"
+                f"the change moved the leadership of {_partition(change)} to broker {answer.leader}"
             )
     return Decision(Records.finished(builder), response)
 
@@ -183,29 +185,54 @@ def _checked(
         raise InvalidRequestError(f"is_recovering is {change.is_recovering!r:.80}, not a bool")
     topic = table.topic_number_by_id(change.topic_id)
     if topic < 0:
-        raise UnknownTopicIdError(f"no topic has the id {change.topic_id!r}")
+        raise UnknownTopicIdError(f"no topic has the id {change.topic_id!s}")
     row = find_row(table, topic, change.partition)
     if row < 0:
-        raise UnknownTopicOrPartitionError(f"the topic has no partition {change.partition}")
+        raise UnknownTopicOrPartitionError(f"there is no {_partition(change)}")
     state = table.state_of(row)
     if change.leader_epoch > state["leader_epoch"]:
-        raise NotControllerError(f"leader epoch {change.leader_epoch} is not known here")
+        raise NotControllerError(
+            f"leader epoch {change.leader_epoch} of {_partition(change)} is newer than this "
+            f"controller's, {state['leader_epoch']}: ask the active controller"
+        )
     if change.partition_epoch > state["partition_epoch"]:
-        raise NotControllerError(f"partition epoch {change.partition_epoch} is not known here")
+        raise NotControllerError(
+            f"partition epoch {change.partition_epoch} of {_partition(change)} is newer than this "
+            f"controller's, {state['partition_epoch']}: ask the active controller"
+        )
     if change.leader_epoch < state["leader_epoch"]:
-        raise FencedLeaderEpochError(f"leader epoch {change.leader_epoch} has ended")
+        raise FencedLeaderEpochError(
+            f"leader epoch {change.leader_epoch} of {_partition(change)} is outdated: the current "
+            f"one is {state['leader_epoch']}"
+        )
     if broker_id != state["leader"]:
-        raise InvalidRequestError(f"broker {broker_id} does not lead the partition")
+        raise InvalidRequestError(
+            f"broker {broker_id} does not lead {_partition(change)}; {state['leader']} does"
+        )
     if change.partition_epoch < state["partition_epoch"]:
-        raise InvalidUpdateVersionError(f"partition epoch {change.partition_epoch} has ended")
+        raise InvalidUpdateVersionError(
+            f"partition epoch {change.partition_epoch} of {_partition(change)} is outdated: the "
+            f"current one is {state['partition_epoch']}"
+        )
     if not set(change.isr) <= set(state["replicas"]):
-        raise InvalidRequestError("the ISR contains a broker that is not a replica")
+        raise InvalidRequestError(
+            f"the ISR {list(change.isr)!r:.200} of {_partition(change)} has brokers that are not "
+            f"among its replicas, {state['replicas']}"
+        )
     if broker_id not in change.isr:
-        raise InvalidRequestError("the ISR does not contain the leader")
+        raise InvalidRequestError(
+            f"the ISR {list(change.isr)!r:.200} of {_partition(change)} lacks the leader, "
+            f"{broker_id}"
+        )
     if change.is_recovering and len(change.isr) > 1:
-        raise InvalidRequestError("the ISR of a recovering leader must contain only the leader")
+        raise InvalidRequestError(
+            f"while the leader of {_partition(change)} recovers, its ISR must be the leader alone, "
+            f"not {list(change.isr)!r:.200}"
+        )
     if change.is_recovering and state["leader_recovery_state"] == 0:
-        raise InvalidRequestError("a leader that has recovered cannot be recovering again")
+        raise InvalidRequestError(
+            f"the leader of {_partition(change)} has recovered, and cannot recover again"
+        )
     for member, epoch in change.isr.items():
         registration = cluster.state.brokers.get(member)
         if (
@@ -214,5 +241,13 @@ def _checked(
             or registration.fenced
             or epoch not in (_NO_EPOCH, registration.epoch)
         ):
-            raise IneligibleReplicaError(f"broker {member} cannot join an ISR")
+            raise IneligibleReplicaError(
+                f"broker {member} cannot be in the ISR of {_partition(change)}: it is fenced, in "
+                "controlled shutdown, or not registered with the given broker epoch"
+            )
     return row, state
+
+
+def _partition(change: IsrChange) -> str:
+    """Return the partition's name for an error message."""
+    return f"partition {change.partition} of topic id {change.topic_id!s}"

@@ -219,13 +219,15 @@ class _PartitionCreation(PartitionWriter[NewPartitions, _PlannedPartitions]):
         additional = topic.count - present
         if topic.assignments is not None and len(topic.assignments) != additional:
             raise InvalidReplicaAssignmentError(
-                f"{additional} partitions are to come, {len(topic.assignments)} assignments are "
-                "given"
+                f"the request adds {additional} partitions to topic {topic.name!r} and assigns "
+                f"replicas to {len(topic.assignments)}: give one assignment a new partition"
             )
         if self._quota is not None:
             self._quota(additional)
         if present == 0:
-            raise UnknownServerError(f"topic {topic.name!r} has no partition 0")
+            raise UnknownServerError(
+                f"topic {topic.name!r} has no partition 0, whose replication factor new ones get"
+            )
         if topic.assignments is None:
             count = min(additional, MAX_RECORDS_PER_BATCH)
             replicas = self.placer.place(PlacementSpec(present, count, factor), self.usable)

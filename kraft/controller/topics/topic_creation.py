@@ -295,7 +295,8 @@ class _TopicCreation(PartitionWriter[NewTopic, _PlannedTopic]):
             marked = topic.name.replace(".", "_")
             if marked in self._marked:
                 raise InvalidTopicError(
-                    f"topic {topic.name!r} collides in metric names with another of the request"
+                    f"topic {topic.name!r} and another of the request collide in metric names: "
+                    "they differ only in . and _"
                 )
             configs: list[Record] = []
             if topic.configs:
@@ -312,7 +313,8 @@ class _TopicCreation(PartitionWriter[NewTopic, _PlannedTopic]):
                 )
                 if len(configs) >= MAX_RECORDS_PER_BATCH:
                     raise PolicyViolationError(
-                        f"topic {topic.name!r} has {len(configs)} configurations"
+                        f"topic {topic.name!r} has {len(configs)} configurations; a request may "
+                        f"have at most {MAX_RECORDS_PER_BATCH - 1}"
                     )
             if topic.assignments:
                 replicas = self._assigned(topic)

@@ -165,7 +165,9 @@ class _TopicDeletion:
                 check_uuid("the id of a topic", topic_id)
             has_id = topic_id is not None and topic_id != _NO_ID
             if name is None and not has_id:
-                self._reject(name, topic_id, InvalidRequestError("neither name nor id is given"))
+                self._reject(
+                    name, topic_id, InvalidRequestError("an entry has neither a name nor an id")
+                )
             elif name is not None and has_id:
                 self._reject(
                     name, topic_id, InvalidRequestError("an entry has both a name and an id")

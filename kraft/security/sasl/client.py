@@ -44,7 +44,7 @@ class _PlainClient:
 
     def respond(self, message: bytes) -> bytes | None:
         if message:
-            raise SaslAuthenticationError("the server answers PLAIN with a challenge")
+            raise SaslAuthenticationError("the server sent a challenge, which PLAIN does not have")
         return None
 
 

@@ -29,13 +29,17 @@ def host_address(host: str) -> str:
     try:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except OSError as error:
-        raise ConfigValueError(f"a known host in place of {host!r:.80}") from error
+        raise ConfigValueError(
+            f"IP addresses or host names that resolve; {host!r:.80} does not"
+        ) from error
     return str(found[0][4][0])
 
 
 def no_host_name(host: str) -> str:
     """Raise ConfigValueError: resolving a host name would block the node's event loop."""
-    raise ConfigValueError(f"an address in place of {host!r:.80}; names need a restart of the node")
+    raise ConfigValueError(
+        f"IP addresses; {host!r:.80} is a host name, which only the node's properties file may have"
+    )
 
 
 def read_ip_limits(text: str, resolve: Callable[[str], str]) -> dict[str, int]:
@@ -85,7 +89,10 @@ def connection_limits(
             f"{overrides} is {values[overrides]!r:.200}; expected {refused}"
         ) from None
     if per_ip == 0 and not of_ips:
-        raise InvalidConfigError(f"max.connections.per.ip is 0, and {overrides} has no address")
+        raise InvalidConfigError(
+            f"max.connections.per.ip is 0, which rejects every client: set {overrides} for the "
+            "addresses that may connect"
+        )
     of_listeners: dict[str, int] = {}
     rates: dict[str, int] = {}
     for listener in listeners:

@@ -127,7 +127,7 @@ def _content(location: str) -> bytes:
     except OSError as error:
         raise InvalidConfigError(f"cannot read {path}: {error.strerror}") from None
     if len(content) > _MAX_FILE_SIZE:
-        raise InvalidConfigError(f"{path} is larger than a key store can be")
+        raise InvalidConfigError(f"{path} is larger than {_MAX_FILE_SIZE:,} bytes: not a key store")
     return content
 
 

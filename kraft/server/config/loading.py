@@ -96,7 +96,9 @@ class ServerConfig:
         except OSError as error:
             raise InvalidConfigError(f"cannot read {path}: {error.strerror}") from error
         if len(content) > _MAX_FILE_SIZE:
-            raise InvalidConfigError(f"{path} is larger than a configuration can be")
+            raise InvalidConfigError(
+                f"{path} is larger than {_MAX_FILE_SIZE:,} bytes: not a properties file"
+            )
         given = GivenSettings(path)
         # Java reads the bytes of a properties file as Latin-1.
         for key, value, line in read_properties(content.decode("latin-1"), path):

@@ -78,7 +78,9 @@ def read_stored_snapshot(
     try:
         info = SnapshotReader(data).info
         if info.epoch != id.epoch:
-            raise CorruptRecordError(f"a snapshot of epoch {info.epoch} is named {id.epoch}")
+            raise CorruptRecordError(
+                f"the last record has epoch {info.epoch}, and the file's name says {id.epoch}"
+            )
         if checked is None or not checked.has_passed(len(data)):
             checked = RecordsCheck()
             for piece in split(data, CHECK_SIZE):
@@ -131,7 +133,9 @@ class RecordsCheck:
             if len(partial) >= LENGTH_END:
                 wanted += int.from_bytes(partial[8:LENGTH_END], "big", signed=True)
             if wanted > MAX_ASSEMBLED_SIZE:
-                raise CorruptRecordError(f"a batch of {wanted} bytes")
+                raise CorruptRecordError(
+                    f"a batch of {wanted} bytes: at most {MAX_ASSEMBLED_SIZE} are assembled"
+                )
             if wanted <= len(partial) and len(partial) >= LENGTH_END:
                 self.check_batches(memoryview(partial))
                 partial = self._partial_batch = bytearray()

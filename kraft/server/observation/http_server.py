@@ -101,7 +101,7 @@ class HttpServer:
         try:
             return await route()
         except Exception:
-            logger.exception("the answer to GET %s failed", target.partition("?")[0])
+            logger.exception("GET %s failed: answering with status 500", target.partition("?")[0])
             return _text(HTTPStatus.INTERNAL_SERVER_ERROR)
 
 

@@ -189,7 +189,9 @@ def _load(disk: Disk, directory: str) -> MetaProperties | None:
     file = disk.open(path, read_only=True)
     try:
         if file.size() > _MAX_FILE_SIZE:
-            raise StorageError(f"{path} is larger than a {META_PROPERTIES} can be")
+            raise StorageError(
+                f"{path} is larger than {_MAX_FILE_SIZE:,} bytes: not a {META_PROPERTIES}"
+            )
         content = file.read_at(0, file.size())
     finally:
         file.close()

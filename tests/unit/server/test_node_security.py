@@ -101,7 +101,7 @@ def test_a_protocol_changes_by_a_restart_only(
         write_properties(new, CONTROLLER)
         os.replace(new, tmp_path / "server.properties")
         async with asyncio.timeout(20):
-            while "changes by a restart only" not in caplog.text:
+            while "restart the node to change the security protocol" not in caplog.text:
                 await asyncio.sleep(0.01)
         assert listener.tls is before
         security.close()

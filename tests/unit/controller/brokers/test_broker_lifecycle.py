@@ -184,7 +184,7 @@ def test_a_broker_without_a_valid_listener_is_rejected() -> None:
 
 def test_a_disabled_feature_must_be_optional_for_the_broker() -> None:
     features = FEATURES | {"group.version": VersionRange(1, 1)}
-    with pytest.raises(UnsupportedVersionError, match="finalized is 0"):
+    with pytest.raises(UnsupportedVersionError, match="finalized level is 0"):
         register_broker(Lab().cluster, registration(7, features=features), next_offset=0)
 
 
