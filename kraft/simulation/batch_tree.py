@@ -161,7 +161,8 @@ class BatchTree:
             is_complete = voter.key.directory_id not in (None, ZERO_UUID)
             if entry.level not in voter.kraft_versions or not is_complete:
                 raise Violation(
-                    "voters_say_what_they_support", f"{voter!r} in {entry} of level {entry.level}"
+                    "voters_support_the_kraft_version",
+                    f"{voter!r} in {entry} of level {entry.level}",
                 )
         before = entry.voters
         entry.voters = voters

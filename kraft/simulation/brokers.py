@@ -8,7 +8,7 @@ are checked here; the invariants by name:
 
 stale_brokers_are_refused, an_isr_has_living_members, stale_leaders_are_refused,
 the_same_incarnation_keeps_its_epoch, no_acknowledged_operation_is_lost,
-producer_ids_are_given_out_once, nobody_sees_a_part_of_a_transaction.
+producer_ids_are_allocated_once, no_part_of_a_transaction_is_visible.
 """
 
 from __future__ import annotations
@@ -379,7 +379,7 @@ class SimulatedBroker:
         ledger = self.cluster.ledger
         if ledger.is_inside_transaction(self.view.stable_offset):
             raise Violation(
-                "nobody_sees_a_part_of_a_transaction",
+                "no_part_of_a_transaction_is_visible",
                 f"{self} shows what is before {self.view.stable_offset}",
             )
 

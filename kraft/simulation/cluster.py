@@ -412,7 +412,7 @@ class SimulatedCluster:
         asked = machine.asked.pop(reply_to, None)
         if asked is None:
             raise Violation(
-                "one_answer_a_request", f"{machine} answers {reply_to} twice or unasked"
+                "each_request_has_one_response", f"{machine} answers {reply_to} twice or unasked"
             )
         self.checks.response(machine, asked.request, response, asked.at)
         if type(response) is FetchSnapshotResponse and type(response.data) is SnapshotSlice:

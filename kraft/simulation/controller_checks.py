@@ -3,12 +3,12 @@
 `ControllerChecks` checks what controllers write, answer and hold, when they do; the checks of the
 committed log are in `ledger`, those of the clients' view in `linearizability`. By name:
 
-acknowledged_is_committed, nobody_sees_a_part_of_a_transaction, one_answer_a_request,
-everyone_hears_of_the_loss, the_tip_goes_back_to_what_is_committed,
-a_standby_is_a_replay_of_the_log, the_replay_is_what_the_log_says, one_controller_an_epoch,
-the_new_controller_has_all_that_is_committed, heartbeats_come_first, deciding_changes_nothing,
-a_healthy_broker_is_not_fenced, a_dead_broker_is_fenced, a_living_broker_is_unfenced,
-raft_and_controller_resign_together, snapshots_lie_in_no_transaction.
+acknowledged_is_committed, no_part_of_a_transaction_is_visible, each_request_has_one_response,
+no_caller_waits_after_the_loss_of_leadership, uncommitted_state_is_reverted,
+a_standby_is_a_replay_of_the_log, the_replay_equals_an_independent_log_reader,
+one_controller_an_epoch, a_new_controller_has_applied_all_committed_records, heartbeats_come_first,
+deciding_changes_nothing, a_healthy_broker_is_not_fenced, a_dead_broker_is_fenced,
+a_living_broker_is_unfenced, raft_and_controller_resign_together, no_snapshot_ends_in_a_transaction.
 
 `controllers` and `whole_cluster` call it.
 """
@@ -145,7 +145,8 @@ class ControllerChecks:
     def answered(self, runner: SimulatedController, answer: Answer, waiter: Waiter | None) -> None:
         if waiter is None:
             raise Violation(
-                "one_answer_a_request", f"{runner.machine} answers {answer.token} twice or unasked"
+                "each_request_has_one_response",
+                f"{runner.machine} answers {answer.token} twice or unasked",
             )
         end = self._ends.pop((runner.machine.id, runner.life, answer.token), None)
         if answer.error is not None:
@@ -171,7 +172,7 @@ class ControllerChecks:
             )
         if ledger.is_inside_transaction(end_offset):
             raise Violation(
-                "nobody_sees_a_part_of_a_transaction",
+                "no_part_of_a_transaction_is_visible",
                 f"{runner.machine} answers {waiter.name} at {end_offset}",
             )
         self.cluster.counts["acknowledged"] += 1
@@ -229,7 +230,7 @@ class ControllerChecks:
             later = any(other.epoch > epoch for other in self.cluster.machines.values())
             if not later:
                 raise Violation(
-                    "the_new_controller_has_all_that_is_committed",
+                    "a_new_controller_has_applied_all_committed_records",
                     f"{machine} claims epoch {epoch} at {controller.committed_offset}; committed "
                     f"is {ledger.end_offset}",
                 )
@@ -242,7 +243,7 @@ class ControllerChecks:
         self.cluster.counts["lost_leaderships"] += 1
         if cluster.next_offset != controller.committed_offset or controller.is_active:
             raise Violation(
-                "the_tip_goes_back_to_what_is_committed",
+                "uncommitted_state_is_reverted",
                 f"{machine} is at {cluster.next_offset}; "
                 f"committed is {controller.committed_offset}",
             )
@@ -251,7 +252,7 @@ class ControllerChecks:
             self.cluster.counts["losses_in_an_aborted_transaction"] += 1
             if not self._tree.ledger.is_inside_transaction(runner.high_watermark):
                 raise Violation(
-                    "the_tip_goes_back_to_what_is_committed",
+                    "uncommitted_state_is_reverted",
                     f"{machine} is at {cluster.next_offset}; committed is {runner.high_watermark}",
                 )
 
@@ -273,11 +274,13 @@ class ControllerChecks:
             raise Violation("raft_and_controller_resign_together", f"{machine} is {machine.role}")
         if runner.waiters and not controller.is_active:
             names = sorted({waiter.name for waiter in runner.waiters.values()})
-            raise Violation("everyone_hears_of_the_loss", f"{machine}: {names} still wait")
+            raise Violation(
+                "no_caller_waits_after_the_loss_of_leadership", f"{machine}: {names} still wait"
+            )
         stable = controller.stable_offset
         if stable <= ledger.end_offset and ledger.is_inside_transaction(stable):
             raise Violation(
-                "nobody_sees_a_part_of_a_transaction",
+                "no_part_of_a_transaction_is_visible",
                 f"{machine} shows what is before {stable}, in the middle of a transaction",
             )
         image = runner.images.image
@@ -294,7 +297,7 @@ class ControllerChecks:
         ledger = self._tree.ledger
         if ledger.is_inside_transaction(image.offset):
             raise Violation(
-                "nobody_sees_a_part_of_a_transaction",
+                "no_part_of_a_transaction_is_visible",
                 f"{runner.machine} publishes what is before {image.offset}",
             )
         if image.offset != ledger.end_offset or runner.checked_image is image:
@@ -308,7 +311,7 @@ class ControllerChecks:
         said = {name: topic.id for name, topic in ledger.topics.items()}
         if found != said:
             raise Violation(
-                "the_replay_is_what_the_log_says",
+                "the_replay_equals_an_independent_log_reader",
                 f"the image of {runner.machine} at {image.offset}: {found} and {said}",
             )
 
@@ -339,14 +342,15 @@ class ControllerChecks:
             for kind, what in said.items():
                 if found[kind] != what:
                     raise Violation(
-                        "the_replay_is_what_the_log_says",
+                        "the_replay_equals_an_independent_log_reader",
                         f"{kind} at {ledger.end_offset}: {found[kind]} and {what}",
                     )
 
     def snapshot(self, runner: SimulatedController, offset: int) -> None:
         if self._tree.ledger.is_inside_transaction(offset):
             raise Violation(
-                "snapshots_lie_in_no_transaction", f"{runner.machine} makes one that ends {offset}"
+                "no_snapshot_ends_in_a_transaction",
+                f"{runner.machine} makes one that ends {offset}",
             )
 
     # -- brokers, while the quorum is available

@@ -502,5 +502,5 @@ class Faults:
         after = (node.role, node.epoch, node.leader_id, node.log.end_offset)
         if machine.is_up and after[1:] != before[1:]:
             raise Violation(
-                "strange_requests_change_nothing", f"{machine}: {request!r}, {before} -> {after}"
+                "invalid_requests_change_nothing", f"{machine}: {request!r}, {before} -> {after}"
             )

@@ -4,15 +4,15 @@
 in `batch_tree`, those of a disk in `storage`. Each looks only at what has changed. By name:
 
 at_most_one_leader_per_epoch, epoch_never_goes_back, vote_once_per_epoch, leader_has_all_committed,
-leaders_are_voters,
-high_watermark_never_goes_back, high_watermark_at_batch_end, high_watermark_waits_for_the_epoch,
-majority_holds_committed, committed_never_lost_or_changed, acknowledged_is_committed, logs_match,
-durable_before_visible, leader_never_loads_a_snapshot, snapshot_at_log_start, snapshot_is_whole,
-one_voter_change_at_a_time, an_isolated_leader_resigns, voters_are_those_of_the_log,
-the_log_keeps_its_word, strange_requests_change_nothing, one_answer_a_request,
-a_leader_that_is_heard_leads_on, a_follower_gives_up_a_silent_leader, every_request_is_answered,
-voters_say_what_they_support, commit_within_10_seconds, everyone_catches_up_within_10_seconds,
-no_assertion_fails, no_exception_escapes.
+leaders_are_voters, high_watermark_never_goes_back, high_watermark_at_batch_end,
+high_watermark_waits_for_the_epoch, majority_holds_committed, committed_never_lost_or_changed,
+acknowledged_is_committed, logs_match, sent_only_after_durable, leader_never_loads_a_snapshot,
+snapshot_at_log_start, snapshot_is_whole, one_voter_change_at_a_time, an_isolated_leader_resigns,
+voters_are_those_of_the_log, the_real_log_equals_its_model, invalid_requests_change_nothing,
+each_request_has_one_response, a_leader_in_contact_does_not_resign,
+a_follower_gives_up_a_silent_leader, every_request_is_answered, voters_support_the_kraft_version,
+commit_within_10_seconds, everyone_catches_up_within_10_seconds, no_assertion_fails,
+no_exception_escapes.
 
 `cluster` calls it before any write or message leaves a machine.
 """
@@ -146,7 +146,7 @@ class InvariantChecks:
             served = sum(machine.served.get(id, since) > since for id in voters.ids)
             if served >= needed:
                 raise Violation(
-                    "a_leader_that_is_heard_leads_on",
+                    "a_leader_in_contact_does_not_resign",
                     f"{machine} resigns in epoch {machine.epoch}, served {served} of {voters} in "
                     f"the last moments, its removal {changed} is not committed",
                 )
@@ -271,7 +271,7 @@ class InvariantChecks:
             machine.verified_offset = newest.end_offset
         if machine.role is Role.LEADER and machine.verified_offset < high_watermark:
             raise Violation(
-                "durable_before_visible",
+                "sent_only_after_durable",
                 f"{machine} commits up to {high_watermark}, its disk ends at {storage.end_offset}",
             )
 
@@ -404,7 +404,7 @@ class InvariantChecks:
             and (election.voted is None or election.voted.id != candidate.id)
         ):
             raise Violation(
-                "durable_before_visible",
+                "sent_only_after_durable",
                 f"{machine} votes for {candidate} in {epoch}, its disk says {election}",
             )
         key = (machine.id, machine.config.directory_id, epoch)
@@ -417,6 +417,6 @@ class InvariantChecks:
     def _not_durable(self, machine: Machine, message: object) -> None:
         storage = machine.storage
         raise Violation(
-            "durable_before_visible",
+            "sent_only_after_durable",
             f"{machine} says {message!r}; on disk are {storage.election} and {storage.last}",
         )

@@ -5,7 +5,7 @@ to a replay by the code under test. `LedgerTree` passes each batch once; `contro
 compares controllers and brokers with the ledger. Its invariants, by name:
 
 nothing_between_the_records_of_a_transaction, the_next_controller_aborts_the_transaction,
-a_leader_is_alive_and_in_sync, producer_ids_only_grow, the_replay_is_what_the_log_says.
+a_leader_is_alive_and_in_sync, producer_ids_ascend, the_replay_equals_an_independent_log_reader.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ class Ledger:
         elif isinstance(record, records.ProducerIds):
             if record.next_producer_id <= self.next_producer_id:
                 raise Violation(
-                    "producer_ids_only_grow",
+                    "producer_ids_ascend",
                     f"{self.next_producer_id} is followed by {record.next_producer_id}",
                 )
             self.next_producer_id = record.next_producer_id

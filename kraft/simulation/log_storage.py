@@ -117,13 +117,14 @@ class LogStorage(Storage):
         size = min(len(data), len(real))
         self._compare("read", real[:size], data[:size])
         if data and not size:
-            raise Violation("the_log_keeps_its_word", f"{slice} is empty in the real log")
+            raise Violation("the_real_log_equals_its_model", f"{slice} is empty in the real log")
         return data
 
     def _compare(self, what: str, real: object, expected: object) -> None:
         if real != expected:
             raise Violation(
-                "the_log_keeps_its_word", f"{what}: the real log says {real!r}, not {expected!r}"
+                "the_real_log_equals_its_model",
+                f"{what}: the real log says {real!r}, not {expected!r}",
             )
 
     def _lose(self, synced: int, random: Random) -> None:
@@ -134,7 +135,7 @@ class LogStorage(Storage):
         count = self.index_of(end_offset)
         if count < synced:
             raise Violation(
-                "the_log_keeps_its_word",
+                "the_real_log_equals_its_model",
                 f"{synced} batches were synced, the recovered log ends at {end_offset}",
             )
         self._keep(count)

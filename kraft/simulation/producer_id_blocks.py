@@ -19,11 +19,11 @@ class ProducerIdBlocks:
         for answered, first, other_end in reversed(self._given):
             if block.first < other_end and first < end:
                 raise Violation(
-                    "producer_ids_are_given_out_once", f"{block} beside [{first}, {other_end})"
+                    "producer_ids_are_allocated_once", f"{block} beside [{first}, {other_end})"
                 )
             if answered < asked and block.first < first:
                 raise Violation(
-                    "producer_ids_only_grow",
+                    "producer_ids_ascend",
                     f"{block} was asked for after [{first}, {other_end}) had been given out",
                 )
         self._given.append((given, block.first, end))

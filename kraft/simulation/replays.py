@@ -141,7 +141,7 @@ def parse(text: str) -> Replay:
             name, equals, value = option.partition("=")
             items = [item for item in value.split(",") if item]
             if name in ("without", "only") and not equals:
-                raise ValueError(f"{option!r} names no faults")
+                raise ValueError(f"{option!r} lists no faults: write {name}=2000,2007")
             if name == "without":
                 names = {item for item in items if not item[0].isdigit()}
                 numbers = _numbers(item for item in items if item not in names)
@@ -152,16 +152,19 @@ def parse(text: str) -> Replay:
             elif option == "hurried":
                 is_hurried = True
             else:
-                raise ValueError(f"{option!r} is not without=, only=, hurried or nodes=")
+                raise ValueError(
+                    f"unknown option {option!r}: known are without=, only=, hurried and nodes="
+                )
         if kind not in KINDS:
-            raise ValueError(f"{kind!r} is not {' or '.join(KINDS)}")
+            raise ValueError(f"unknown kind {kind!r}: known are {', '.join(KINDS)}")
         if int(seed) < 0 or int(event_limit) < 1:
-            raise ValueError("a seed is not negative, and there are events")
+            raise ValueError("the seed must be 0 or more, the number of events 1 or more")
         suppressed = Suppressed(frozenset(names), numbers, kept, is_hurried)
         return Replay(KINDS[kind], int(seed), int(event_limit), suppressed, max_nodes)
     except ValueError as error:
         raise InvalidRequestError(
-            f"{text!r} is no replay, as quorum:1173:10000:only=2000,2007-2009:nodes=3: {error}"
+            f"{text!r} is not a replay such as quorum:1173:10000:only=2000,2007-2009:nodes=3: "
+            f"{error}"
         ) from None
 
 

@@ -14,26 +14,22 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 from traceback import format_exception
+from typing import TypeVar
 from zlib import crc32
 
 from kraft.errors import ReplayError
-from kraft.raft.config import RaftSettings
 from kraft.raft.log_view import BOOTSTRAP_SNAPSHOT
 from kraft.raft.node import Node
-from kraft.raft.voters import Endpoint, KRaftVersionRange, ReplicaKey, VoterNode, VoterSet
 from kraft.simulation.batch_tree import BatchTree, Violation
 from kraft.simulation.cluster import SimulatedCluster
 from kraft.simulation.conditions import NOTHING, NUMBERS_PER_PHASE, FaultConditions, Suppressed
 from kraft.simulation.faults import Faults
 from kraft.simulation.log_storage import LogStorage
-from kraft.simulation.machine import Machine, new_directory
+from kraft.simulation.machine import Machine
+from kraft.simulation.members import BOOTSTRAP_PORT, draw_members, new_machine
 from kraft.simulation.recorded_choices import RecordedChoices
 from kraft.simulation.storage import Snapshot, Storage, snapshot_content
 
-CLUSTER_ID = "simulated-cluster"
-LISTENER = "CONTROLLER"
-#: Base of the ports at which a node is reachable wherever it has moved to.
-BOOTSTRAP_PORT = 8000
 #: One seed of so many uses kraft's real log (`log_storage`); the others use its model.
 REAL_LOG_EVERY = 8
 CALM = FaultConditions(append_interval_ms=100.0)
@@ -41,6 +37,8 @@ CALM = FaultConditions(append_interval_ms=100.0)
 TROUBLE = "trouble"
 #: How often a calm phase checks whether it may end.
 POLL_MS = 50.0
+
+AnyCluster = TypeVar("AnyCluster", bound=SimulatedCluster)
 
 
 @dataclass
@@ -74,23 +72,9 @@ def build(
     random = random or Random(seed)
     voter_count = random.choices((1, 2, 3, 4, 5), (2, 2, 5, 2, 4))[0]
     observer_count = random.choices((0, 1, 2, 3, 4, 5), (3, 3, 3, 1, 1, 1))[0]
-    is_dynamic = random.random() < 0.65
-    ids = range(1, voter_count + observer_count + 1)
-    directories = {id: new_directory(random) for id in ids}
-    endpoints = {id: Endpoint(LISTENER, f"n{id}", 9000 + id) for id in ids}
-    may_vote = {id: id <= voter_count or random.random() < 0.7 for id in ids}
-    if max_nodes is not None:
-        ids = ids[:max_nodes]
-    voters = VoterSet(
-        VoterNode(
-            ReplicaKey(id, directories[id] if is_dynamic else None),
-            (endpoints[id],),
-            KRaftVersionRange(0, 1 if is_dynamic else 0),
-        )
-        for id in ids
-        if id <= voter_count
-    )
-    tree = BatchTree(voters if is_dynamic else None, 1 if is_dynamic else 0)
+    members = draw_members(random, voter_count, observer_count, max_nodes)
+    is_dynamic = members.is_dynamic
+    tree = BatchTree(members.voters if is_dynamic else None, members.kraft_version)
     cluster = SimulatedCluster(random, tree, make_node)
     new_storage = LogStorage if seed % REAL_LOG_EVERY == 0 else Storage
     # Static voters find each other without bootstrap servers, while they are the voters.
@@ -102,21 +86,11 @@ def build(
     retry_backoff_ms = random.choice((20, 100, 250))
     is_old_around = random.random() < 0.1
     is_auto_joining = random.random() < 0.3
-    for id in ids:
-        config = RaftSettings(
-            node_id=id,
-            directory_id=directories[id],
-            cluster_id=CLUSTER_ID,
-            listener=LISTENER,
-            endpoints=(endpoints[id],) if may_vote[id] else (),
-            static_voters=VoterSet() if is_dynamic else voters,
-            bootstrap_servers=tuple(
-                Endpoint(LISTENER, f"bootstrap{other}", BOOTSTRAP_PORT + other)
-                for other in ids
-                if has_bootstrap and may_vote[other] and other != id
-            ),
-            can_vote=may_vote[id],
-            auto_join=is_auto_joining and may_vote[id],
+    for id in members.ids:
+        config = members.settings_of(
+            id,
+            has_bootstrap=has_bootstrap,
+            auto_join=is_auto_joining and members.may_vote[id],
             append_linger_ms=linger_ms,
             retry_backoff_ms=retry_backoff_ms,
             fetch_max_bytes=fetch_max_bytes,
@@ -126,10 +100,7 @@ def build(
         if is_dynamic and id <= voter_count:
             content = snapshot_content(BOOTSTRAP_SNAPSHOT)
             storage.snapshots[BOOTSTRAP_SNAPSHOT] = Snapshot(content, tree.root)
-        machine = Machine(config, storage)
-        machine.clock_base += random.random() * 600_000.0
-        if is_skewed:
-            machine.clock_rate = 0.96 + random.random() * 0.08
+        machine = new_machine(random, config, storage, is_skewed=is_skewed)
         machine.knows_pre_vote = not (is_old_around and random.random() < 0.3)
         cluster.add(machine, BOOTSTRAP_PORT + id)
     return cluster, Faults(cluster, new_storage)
@@ -256,12 +227,23 @@ def run_seed(
 ) -> RunOutcome:
     """Run one seed. The outcome contains the violation; every exception counts as one."""
     cluster, faults = build(seed, make_node, random=choices, max_nodes=max_nodes)
+    set_options(cluster, is_traced=is_traced, prepare=prepare, suppressed=suppressed)
+    return run_phases(seed, cluster, Phases(cluster, faults, event_limit))
+
+
+def set_options(
+    cluster: AnyCluster,
+    *,
+    is_traced: bool,
+    prepare: Callable[[AnyCluster], None] | None,
+    suppressed: Suppressed,
+) -> None:
+    """Apply the options of a run to a cluster in which nothing has started."""
     cluster.suppressed = suppressed
     if is_traced:
         cluster.lines = []
     if prepare is not None:
         prepare(cluster)
-    return run_phases(seed, cluster, Phases(cluster, faults, event_limit))
 
 
 def run_phases(seed: int, cluster: SimulatedCluster, phases: Phases) -> RunOutcome:

@@ -183,7 +183,7 @@ def parse_seeds(text: str) -> range:
         seeds = range(0)
     if not seeds or seeds[0] < 0:
         raise InvalidRequestError(
-            f"{text!r} names no seeds: 0..1000000 is the first million, 17 is one seed"
+            f"{text!r} is not a range of seeds: 0..1000000 is the first million, 17 is one seed"
         )
     return seeds
 

@@ -110,12 +110,12 @@ class Storage:
         """Return the batches of a slice; raise Violation if they are not durable."""
         if slice.end_offset > self.end_offset:
             raise Violation(
-                "durable_before_visible",
+                "sent_only_after_durable",
                 f"{slice} is sent, and the disk ends at {self.end_offset}",
             )
         index = bisect_right(self._bases, slice.offset) - 1
         if index < 0:
-            raise Violation("durable_before_visible", f"{slice} is before the log's start")
+            raise Violation("sent_only_after_durable", f"{slice} is before the log's start")
         entries, end, left = self.entries, slice.end_offset, slice.max_size
         first = entries[index]
         if first.end_offset > end:

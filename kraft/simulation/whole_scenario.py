@@ -17,12 +17,10 @@ from kraft import records
 from kraft.controller.runtime.settings import ControllerSettings
 from kraft.controller.state import ELR_FEATURE, DecisionSettings
 from kraft.image.snapshot_generation import SliceSize, SnapshotGeneration
-from kraft.raft.config import RaftSettings
 from kraft.raft.interface import Resign, Role, SnapshotStored
 from kraft.raft.log_view import BOOTSTRAP_SNAPSHOT
 from kraft.raft.node import Node
 from kraft.raft.rpc import OffsetAndEpoch
-from kraft.raft.voters import Endpoint, KRaftVersionRange, ReplicaKey, VoterNode, VoterSet
 from kraft.records import Record
 from kraft.records.versions import LATEST_PRODUCTION, METADATA_VERSION, MetadataVersion
 from kraft.simulation.batch_tree import Violation
@@ -33,16 +31,10 @@ from kraft.simulation.controllers import SimulatedController
 from kraft.simulation.environment import Finder
 from kraft.simulation.faults import Faults
 from kraft.simulation.ledger import LedgerTree, partitions_of
-from kraft.simulation.machine import Machine, new_directory
+from kraft.simulation.machine import Machine
+from kraft.simulation.members import BOOTSTRAP_PORT, draw_members, new_machine
 from kraft.simulation.recorded_choices import RecordedChoices
-from kraft.simulation.scenario import (
-    BOOTSTRAP_PORT,
-    CLUSTER_ID,
-    LISTENER,
-    Phases,
-    RunOutcome,
-    run_phases,
-)
+from kraft.simulation.scenario import Phases, RunOutcome, run_phases, set_options
 from kraft.simulation.state_storage import StateStorage, bootstrap_snapshot, load_snapshot
 from kraft.simulation.storage import Snapshot
 from kraft.simulation.whole_cluster import WholeCluster
@@ -276,55 +268,28 @@ def build(
     random = random or Random(random_of(seed))
     voter_count = random.choices((1, 2, 3, 4, 5), (2, 1, 8, 1, 3))[0]
     observer_count = random.choices((0, 1, 2), (4, 3, 1))[0]
-    is_dynamic = random.random() < 0.65
-    ids = range(1, voter_count + observer_count + 1)
-    directories = {id: new_directory(random) for id in ids}
-    endpoints = {id: Endpoint(LISTENER, f"n{id}", 9000 + id) for id in ids}
-    may_vote = {id: id <= voter_count or random.random() < 0.7 for id in ids}
-    if max_nodes is not None:
-        ids = ids[:max_nodes]
-    voters = VoterSet(
-        VoterNode(
-            ReplicaKey(id, directories[id] if is_dynamic else None),
-            (endpoints[id],),
-            KRaftVersionRange(0, 1 if is_dynamic else 0),
-        )
-        for id in ids
-        if id <= voter_count
-    )
-    tree = LedgerTree(voters if is_dynamic else None, 1 if is_dynamic else 0)
+    members = draw_members(random, voter_count, observer_count, max_nodes)
+    is_dynamic = members.is_dynamic
+    tree = LedgerTree(members.voters if is_dynamic else None, members.kraft_version)
     cluster = WholeCluster(random, tree, *_settings(random), make_node)
     cluster.run_cost_ms = random.choice((0.02, 0.1, 0.1, 1.0, 8.0))
     is_skewed = random.random() < 0.4
     linger_ms = random.choice((0, 0, 5, 25))
     fetch_max_bytes = random.choice((2000, 8 * 1024 * 1024))
-    for id in ids:
-        config = RaftSettings(
-            node_id=id,
-            directory_id=directories[id],
-            cluster_id=CLUSTER_ID,
-            listener=LISTENER,
-            endpoints=(endpoints[id],) if may_vote[id] else (),
-            static_voters=VoterSet() if is_dynamic else voters,
-            bootstrap_servers=tuple(
-                Endpoint(LISTENER, f"bootstrap{other}", BOOTSTRAP_PORT + other)
-                for other in ids
-                if may_vote[other] and other != id
-            ),
-            can_vote=may_vote[id],
+    for id in members.ids:
+        config = members.settings_of(
+            id,
+            has_bootstrap=True,
             append_linger_ms=linger_ms,
             fetch_max_bytes=fetch_max_bytes,
             fetch_snapshot_max_bytes=fetch_max_bytes,
         )
         storage = StateStorage(id, tree, config.static_voters)
         if is_dynamic and id <= voter_count:
-            content = bootstrap_snapshot(voters)
+            content = bootstrap_snapshot(members.voters)
             tree.note_snapshot(BOOTSTRAP_SNAPSHOT, content)
             storage.snapshots[BOOTSTRAP_SNAPSHOT] = Snapshot(content, tree.root)
-        machine = Machine(config, storage)
-        machine.clock_base += random.random() * 600_000.0
-        if is_skewed:
-            machine.clock_rate = 0.96 + random.random() * 0.08
+        machine = new_machine(random, config, storage, is_skewed=is_skewed)
         cluster.add(machine, BOOTSTRAP_PORT + id)
     for number in range(random.randint(3, 5)):
         id = FIRST_BROKER + number
@@ -424,11 +389,7 @@ def run_seed(
 ) -> RunOutcome:
     """Run one seed. The outcome contains the violation; every exception counts as one."""
     cluster, faults = build(seed, make_node, random=choices, max_nodes=max_nodes)
-    cluster.suppressed = suppressed
-    if is_traced:
-        cluster.lines = []
-    if prepare is not None:
-        prepare(cluster)
+    set_options(cluster, is_traced=is_traced, prepare=prepare, suppressed=suppressed)
     with small_chunks():
         outcome = run_phases(seed, cluster, WholePhases(cluster, faults, event_limit))
     ledger = cluster.ledger

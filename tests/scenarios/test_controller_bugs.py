@@ -194,7 +194,7 @@ def test_row_15_kafka_14204_too_large_a_batch_ends_no_leadership() -> None:
     """In Kafka one request with many records made the controller fail over."""
     log = leading(2)
 
-    def too_much(tip: Any) -> Decision[None]:
+    def too_much(context: Any) -> Decision[None]:
         noop = [records.NoOp()] * (MAX_RECORDS_PER_BATCH + 1)
         return Decision(Records.of(noop, LEVEL), None, is_atomic=True)
 

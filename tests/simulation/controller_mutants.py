@@ -62,7 +62,7 @@ def a_controller_answers_before_its_transaction_ends() -> None:
 
 
 @mutant
-def what_waits_is_forgotten_when_the_leadership_is_lost() -> None:
+def pending_operations_are_dropped_when_the_leadership_is_lost() -> None:
     step_down = QuorumController._step_down
 
     def silent(self: QuorumController) -> None:
@@ -73,7 +73,7 @@ def what_waits_is_forgotten_when_the_leadership_is_lost() -> None:
 
 
 @mutant
-def the_same_is_answered_twice() -> None:
+def a_response_is_delivered_twice() -> None:
     step_down = QuorumController._step_down
 
     def twice(self: QuorumController) -> None:
@@ -90,7 +90,7 @@ def the_same_is_answered_twice() -> None:
 
 
 @mutant
-def the_tip_is_not_reverted() -> None:
+def uncommitted_state_is_not_reverted() -> None:
     step_down = QuorumController._step_down
 
     def keeping(self: QuorumController) -> None:
@@ -103,7 +103,7 @@ def the_tip_is_not_reverted() -> None:
 
 
 @mutant
-def raft_goes_on_when_the_controller_gives_up() -> None:
+def raft_keeps_leading_when_the_controller_resigns() -> None:
     """KAFKA-13104: no controller is active until the raft node resigns too."""
 
     def quiet(self: QuorumController, now_ms: float) -> Any:
@@ -139,7 +139,7 @@ def control_batches_of_raft_are_not_applied() -> None:
 
 
 @mutant
-def the_transaction_of_a_dead_controller_goes_on() -> None:
+def the_transaction_of_a_dead_controller_is_continued() -> None:
     """KAFKA-15441: the next controller does not abort an open transaction."""
     activation = quorum_controller.activation_records
 
@@ -167,7 +167,7 @@ def large_operations_are_no_transaction() -> None:
 
 
 @mutant
-def others_write_between_the_pieces() -> None:
+def other_operations_write_between_the_chunks() -> None:
     run = QuorumController._run
 
     def open_to_all(self: QuorumController, waiting: Any, *, may_write: bool) -> None:
@@ -182,7 +182,7 @@ def snapshots_are_made_inside_of_transactions() -> None:
 
 
 @mutant
-def an_aborted_transaction_is_answered_as_done() -> None:
+def an_aborted_transaction_is_answered_as_committed() -> None:
     end = QuorumController._end_transaction
 
     def glad(
@@ -244,13 +244,13 @@ def sessions_of_the_last_leadership_are_kept() -> None:
 
 
 @mutant
-def heartbeats_wait_behind_others() -> None:
+def heartbeats_wait_behind_other_operations() -> None:
     """KAFKA-15019: with a long queue, healthy brokers were fenced."""
     EventQueue.append_heartbeat = EventQueue.append  # type: ignore[method-assign, assignment]
 
 
 @mutant
-def a_heartbeat_counts_when_its_turn_has_come() -> None:
+def a_heartbeat_counts_only_when_it_is_decided() -> None:
     """The controller records the contact time late, or never for an expired heartbeat."""
     touch = BrokerSessions.touch
 
@@ -259,9 +259,9 @@ def a_heartbeat_counts_when_its_turn_has_come() -> None:
     ) -> Any:
         applied = operation.applied
 
-        def late(tip: Any, response: Any) -> None:
+        def late(context: Any, response: Any) -> None:
             touch(self.sessions, broker_id, broker_epoch, now_ms - 3_000.0)
-            applied(tip, response)
+            applied(context, response)
 
         operation.applied = late
         if self._accepts(operation):
@@ -272,7 +272,7 @@ def a_heartbeat_counts_when_its_turn_has_come() -> None:
 
 
 @mutant
-def nobody_looks_for_sessions_that_are_over() -> None:
+def expired_sessions_are_not_fenced() -> None:
     BrokerSessions.take_expired = lambda self, now_ms: None  # type: ignore[method-assign]
 
 
@@ -305,7 +305,7 @@ def a_replica_of_an_old_broker_epoch_joins_the_isr() -> None:
 
 
 @mutant
-def leader_and_partition_epochs_are_not_looked_at() -> None:
+def leader_and_partition_epochs_are_not_checked() -> None:
     alter = isr_changes.alter_partition
 
     def lenient(
@@ -329,7 +329,7 @@ def leader_and_partition_epochs_are_not_looked_at() -> None:
 
 
 @mutant
-def a_registration_again_gets_another_epoch() -> None:
+def a_repeated_registration_gets_another_epoch() -> None:
     """KAFKA-16952: the controller treats a repeated registration as that of a new incarnation."""
     register = broker_lifecycle.register_broker
 

@@ -64,13 +64,13 @@ def mutant(plant: Callable[[], None]) -> Callable[[], None]:
 
 
 @mutant
-def answers_before_the_disk_has_it() -> None:
+def answers_before_the_records_are_durable() -> None:
     """KAFKA-10533: no message waits for the sync."""
     Outbox.send = lambda self, send, is_epoch_only: self.ready.to_send.append(send)  # type: ignore
 
 
 @mutant
-def fetches_reach_beyond_what_is_durable() -> None:
+def fetches_return_records_that_are_not_durable() -> None:
     """Unsynced records count as durable."""
     write_append = Outbox.write_append
 
@@ -166,7 +166,7 @@ def the_high_watermark_is_one_too_high() -> None:
 
 
 @mutant
-def the_leader_commits_before_a_majority_has_it() -> None:
+def the_leader_commits_before_a_majority_has_the_records() -> None:
     LeaderState.advance_high_watermark = advance_to(  # type: ignore[method-assign]
         lambda node, ends: ends[0]
     )
@@ -273,7 +273,7 @@ def the_epoch_is_forgotten_at_a_restart() -> None:
 
 
 @mutant
-def a_restarted_leader_leads_on() -> None:
+def a_restarted_leader_keeps_leading() -> None:
     """KAFKA-10527."""
     start = Node._start
 
@@ -288,7 +288,7 @@ def a_restarted_leader_leads_on() -> None:
 
 
 @mutant
-def an_isolated_leader_leads_on() -> None:
+def an_isolated_leader_keeps_leading() -> None:
     """KAFKA-15489."""
     poll = LeaderState.poll
 
@@ -305,12 +305,12 @@ def a_lost_election_is_never_tried_again() -> None:
 
 
 @mutant
-def a_lost_request_is_waited_for_for_ever() -> None:
+def a_lost_request_never_times_out() -> None:
     Connections.give_up_late = lambda self, now_ms: None  # type: ignore[method-assign]
 
 
 @mutant
-def a_refused_snapshot_is_waited_for_for_ever() -> None:
+def a_rejected_snapshot_is_never_requested_again() -> None:
     """After a rejected snapshot the node waits for its installation and fetches nothing."""
     node_module._HANDLERS[SnapshotRejected] = lambda self, event: None
 
@@ -458,7 +458,7 @@ def new_voters_count_once_they_are_committed() -> None:
 
 
 @mutant
-def any_candidate_is_told_what_is_not_committed() -> None:
+def any_candidate_gets_uncommitted_voters() -> None:
     """A leader sends its log end as the high watermark."""
     answer = LeaderState._answer_fetch
 

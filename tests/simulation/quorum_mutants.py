@@ -45,7 +45,7 @@ def check_quorum_needs_one_follower_fewer() -> None:
 
 
 @mutant
-def every_controller_stands_while_voters_are_uncommitted() -> None:
+def every_controller_becomes_a_candidate_while_voters_are_uncommitted() -> None:
     NodeState.is_electable = property(  # type: ignore[assignment, method-assign]
         lambda self: self.is_voter or (self.config.can_vote and not self.log.is_voters_committed())
     )
@@ -141,7 +141,7 @@ def a_change_of_voters_is_never_answered() -> None:
 
 
 @mutant
-def a_voter_is_upgraded_that_has_not_said_its_versions() -> None:
+def a_voter_is_upgraded_without_known_versions() -> None:
     """The leader assumes its own version range and an unknown directory."""
     gate = VoterChanges._upgrade_gate
 
