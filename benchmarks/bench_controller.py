@@ -135,13 +135,13 @@ def empty() -> ActiveController:
     return ActiveController(cluster)
 
 
-def taking_back(
+def reverting(
     active: ActiveController, prepare: Work = lambda active: None
 ) -> Callable[[], ActiveController]:
     """Yield the same cluster again and again, its changes reverted."""
 
     def again() -> ActiveController:
-        active.take_back()
+        active.revert()
         prepare(active)
         return active
 
@@ -276,7 +276,7 @@ def fence(
     def prepare(active: ActiveController) -> None:
         active.silence_below(silent)
 
-    again = taking_back(ActiveController(journaled(partitions)), prepare)
+    again = reverting(ActiveController(journaled(partitions)), prepare)
     written = scenario.measure(
         name, again, work, count=silent * held, total=partitions, is_slow=is_slow
     )
@@ -316,7 +316,7 @@ def bench_alter(
 
     active = ActiveController(cluster)
     written = scenario.measure(
-        "controller_alter", taking_back(active), work, count=count, total=partitions
+        "controller_alter", reverting(active), work, count=count, total=partitions
     )
     assert written["records"] == count
     assert len(active.response()) > 16 * cluster.table.topic_count // 100
@@ -348,7 +348,7 @@ def bench_elect(
 
     active = ActiveController(cluster)
     written = scenario.measure(
-        "controller_elect", taking_back(active), work, count=to_move, total=partitions
+        "controller_elect", reverting(active), work, count=to_move, total=partitions
     )
     assert written["records"] == to_move
     assert len(active.response()) == to_move

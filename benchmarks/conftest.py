@@ -144,7 +144,7 @@ def peers(request: pytest.FixtureRequest) -> Peers:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def a_process_at_work() -> None:
+def allocator_of_a_busy_process() -> None:
     """Put the allocator into the state of a process that has run for a while, for every suite.
 
     glibc maps large blocks with page faults until the first such block has been freed.

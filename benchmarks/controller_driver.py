@@ -79,11 +79,11 @@ class ActiveController:
         )
         self.now_ms = 1_000.0
         self.end_offset = cluster.next_offset
-        #: Batches written since the last `take_back`, if they are kept.
+        #: Batches written since the last `revert`, if they are kept.
         self.written: list[memoryview] | None = None
         self.bytes_written = 0
         self.answers: list[Answer] = []
-        #: The longest event since the last `take_back`.
+        #: The longest event since the last `revert`.
         self.longest_s = 0.0
         self._claim()
 
@@ -128,7 +128,7 @@ class ActiveController:
                 self.controller.sessions.touch(id, broker.epoch, self.now_ms)
         self.now_ms += 1
 
-    def take_back(self) -> None:
+    def revert(self) -> None:
         """Revert all uncommitted changes; this node becomes the leader again."""
         committed = self.controller.committed_offset
         self.controller.renounce(self.now_ms)

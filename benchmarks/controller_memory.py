@@ -45,7 +45,7 @@ def main() -> None:
     # Fencing waits until the partitions are indexed, a slice every 10 ms.
     active.run(5_000)
     assert active.bytes_written, "a broker was fenced"
-    active.take_back()
+    active.revert()
     after = resident()
     table = active.cluster.table
     sizes = table.memory_sizes

@@ -43,7 +43,7 @@ class LoadedNode:
         self.node = QuorumNode(
             config,
             on_committed=self._note_commit,
-            on_role=self._tell_role,
+            on_role=self._report_role,
             has_controller=False,
         )
         self._started_at: float | None = None
@@ -58,12 +58,12 @@ class LoadedNode:
         if self._started_at is not None and snapshot_id and snapshot_id.offset:
             seconds = time.perf_counter() - self._started_at
             size = self.node.store.view.snapshots[snapshot_id]
-            tell(work="catch_up", unit="snapshots", count=1, bytes=size, median_s=seconds)
+            report(work="catch_up", unit="snapshots", count=1, bytes=size, median_s=seconds)
             self._started_at = None
 
-    def _tell_role(self, change: RoleChange) -> None:
+    def _report_role(self, change: RoleChange) -> None:
         if change.is_active:
-            tell(leader=change.leader_id, epoch=change.epoch)
+            report(leader=change.leader_id, epoch=change.epoch)
 
     def append(self, size: int) -> asyncio.Future[int]:
         assert self.node.driver is not None
@@ -85,19 +85,19 @@ class LoadedNode:
             taken.append(clock() - begin)
             due = max(due, clock())
             await asyncio.sleep(due - clock())
-        tell(work="latency", unit="commits", count=1, bytes=size, **summary(taken))
+        report(work="latency", unit="commits", count=1, bytes=size, **summary(taken))
 
     async def bandwidth(self, count: int, in_flight: int, size: int) -> None:
         seconds = await self._keep_in_flight(self.append_batch, count, in_flight, size)
         times = {"median_s": seconds, "worst_s": seconds}
-        tell(work="bandwidth", unit="batches", count=count, bytes=count * size, **times)
+        report(work="bandwidth", unit="batches", count=count, bytes=count * size, **times)
 
     async def commits(self, count: int, in_flight: int, size: int) -> None:
         before = self.node.writer.group_count
         seconds = await self._keep_in_flight(self.append, count, in_flight, size)
         groups = self.node.writer.group_count - before
         times = {"median_s": seconds, "worst_s": seconds, "groups": groups}
-        tell(work="commits", unit="commits", count=count, bytes=count * size, **times)
+        report(work="commits", unit="commits", count=count, bytes=count * size, **times)
 
     async def snapshot(self, source: str) -> None:
         driver, store = self.node.driver, self.node.store
@@ -125,7 +125,7 @@ class LoadedNode:
             writer.finish()
         stored = store.add_snapshot(id)
         driver.deliver(stored)
-        tell(work="snapshot", unit="snapshots", count=1, bytes=stored.size, median_s=0.0)
+        report(work="snapshot", unit="snapshots", count=1, bytes=stored.size, median_s=0.0)
 
     async def _keep_in_flight(
         self, append: Callable[[int], asyncio.Future[int]], count: int, in_flight: int, size: int
@@ -140,7 +140,7 @@ class LoadedNode:
         return time.perf_counter() - begin
 
 
-def tell(**fields: object) -> None:
+def report(**fields: object) -> None:
     print(json.dumps(fields), flush=True)
 
 

@@ -20,11 +20,11 @@ def test_a_fault_changes_the_file_that_it_names_and_its_tests_are_there(fault: F
         assert f"def {test}" in (ROOT / name).read_text()
 
 
-def test_a_fault_has_a_name_of_its_own() -> None:
+def test_the_names_of_faults_are_unique() -> None:
     assert len({fault.name for fault in FAULTS}) == len(FAULTS)
 
 
-def test_a_text_that_is_not_there_once_is_rejected() -> None:
+def test_a_fault_whose_text_does_not_occur_exactly_once_is_rejected() -> None:
     fault = Fault("f", "a.pyx", "x", "y", ())
     assert planted("axb", fault) == "ayb"
     for source, count in (("ab", 0), ("axbx", 2)):

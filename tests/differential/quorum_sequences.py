@@ -22,7 +22,7 @@ from tests.differential.kafka import Kafka
 from tests.differential.operation import Request
 from tests.differential.quorum_forgetting import FORGOTTEN, ForgettingWorld
 from tests.differential.quorum_remaining import DifferingStep, reason
-from tests.differential.quorum_steps import drawn_steps, is_left_out
+from tests.differential.quorum_steps import drawn_steps, is_excluded
 from tests.differential.quorum_world import NODES, STARTS_ANEW, QuorumWorld
 from tests.differential.registry import OPERATIONS
 from tests.differential.setups import drawn_setup
@@ -272,7 +272,7 @@ def run_case(kafka: Kafka, case: Case, name: str = "case") -> Difference | None:
     steps = [dict(step) for step in case[1:]]
     outcomes = []
     for step in steps:
-        if is_left_out(world, step):
+        if is_excluded(world, step):
             return None
         outcomes.append(run_here(world, step))
         if "unexpected" in outcomes[-1]:

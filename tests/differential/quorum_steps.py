@@ -99,7 +99,7 @@ class Steps:
 
     def _request(self, kind: Request, **fields: Any) -> Step | None:
         arguments = kind.arguments(self._dice, self._world)
-        if arguments is None or not _is_told_apart(kind.name, arguments):
+        if arguments is None or not _is_distinguished(kind.name, arguments):
             return None
         return {"op": kind.name, **arguments, **fields, "token": next(self._tokens)}
 
@@ -328,7 +328,7 @@ def _is_registered(world: QuorumWorld, broker: int, epoch: int) -> bool:
     return registration is not None and registration.epoch == epoch
 
 
-def is_left_out(world: QuorumWorld, step: Step) -> bool:
+def is_excluded(world: QuorumWorld, step: Step) -> bool:
     """Return whether this step is never drawn here; a minimised sequence may contain it."""
     name = step["op"]
     if name in ("lead", "depose"):
@@ -349,7 +349,7 @@ def is_left_out(world: QuorumWorld, step: Step) -> bool:
     return name in _NEED_COMMITTED and bool(world.batch_ends)
 
 
-def _is_told_apart(name: str, arguments: Step) -> bool:
+def _is_distinguished(name: str, arguments: Step) -> bool:
     """Return whether both sides can distinguish such a request from others."""
     if name == "alter_scram_credentials":
         # Kafka answers an empty request without its queue, and on a standby too.

@@ -159,13 +159,13 @@ class World(View):
     def write(self, decision: Decision[Any]) -> None:
         if len(decision.records):
             self._write(decision.records)
-            self._tell_sessions(decision.records)
+            self._update_sessions(decision.records)
 
     def _write(self, records: Records) -> None:
         assign_offsets(records.batches, self.cluster.next_offset, 1)
         self.cluster.apply(records.batches)
 
-    def _tell_sessions(self, written: Records) -> None:
+    def _update_sessions(self, written: Records) -> None:
         """Update the sessions like Kafka's replay, for operations other than heartbeats."""
         for record in written:
             if isinstance(record, (RegisterBroker, UnregisterBroker)):

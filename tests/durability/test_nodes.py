@@ -217,7 +217,7 @@ def work(quorum: RecordedQuorum, kind: bytes, count: int) -> None:
     quorum.end()
 
 
-def test_disks_had_what_nodes_sent_and_acknowledged(place: Path, recorder: Path) -> None:
+def test_nodes_send_and_acknowledge_only_what_their_disks_have(place: Path, recorder: Path) -> None:
     with quorum(place, recorder, LOAD_NODE) as nodes:
         work(nodes, b"A", 200)
         logs = [read_log(node.id, node.metadata_log) for node in nodes.nodes]
@@ -228,7 +228,9 @@ def test_disks_had_what_nodes_sent_and_acknowledged(place: Path, recorder: Path)
     assert counts["crashes"] > 100
 
 
-def test_controllers_that_make_snapshots_keep_what_they_sent(place: Path, recorder: Path) -> None:
+def test_controllers_that_write_snapshots_lose_no_acknowledged_record(
+    place: Path, recorder: Path
+) -> None:
     with quorum(place, recorder, CONTROLLER_LOAD_NODE) as nodes:
         work(nodes, b"C", 60)
         snapshots = [

@@ -118,7 +118,7 @@ class Chaos:
             (self.stop_leader, 2),
         ]
 
-    def run(self, cycles: int, tell: Callable[[str], None] = lambda line: None) -> None:
+    def run(self, cycles: int, report: Callable[[str], None] = lambda line: None) -> None:
         self.quorum.start()
         self.await_progress()
         for cycle in range(1, cycles + 1):
@@ -128,13 +128,13 @@ class Chaos:
             self.start_dead()
             self.await_progress()
             if cycle % CYCLES_AN_AUDIT == 0 or cycle == cycles:
-                self.look_at_what_is_left()
-                tell(f"cycle {cycle}: {self.audit.acknowledged} acknowledged, all there")
+                self.audit_what_is_left()
+                report(f"cycle {cycle}: {self.audit.acknowledged} acknowledged, all there")
                 if cycle < cycles:
                     self.quorum.start()
                     self.await_progress()
 
-    def look_at_what_is_left(self) -> None:
+    def audit_what_is_left(self) -> None:
         self.quorum.check_alive()
         for node in self.quorum.nodes:
             self.quorum.kill(node)
@@ -257,15 +257,15 @@ def run(
     cycles: int,
     nodes: int,
     seed: int,
-    tell: Callable[[str], None],
+    report: Callable[[str], None],
     has_controllers: bool = False,
 ) -> Chaos:
     """Raises AssertionError for a failed check; the directory then has all files."""
-    tell(f"seed {seed}, {nodes} nodes, {cycles} cycles")
+    report(f"seed {seed}, {nodes} nodes, {cycles} cycles")
     with LoadedQuorum(directory, nodes, has_controllers=has_controllers) as quorum:
         chaos = Chaos(quorum, seed)
         try:
-            chaos.run(cycles, tell)
+            chaos.run(cycles, report)
         finally:
             # A paused process does not handle SIGTERM.
             for node in quorum.nodes:
@@ -286,24 +286,24 @@ def main() -> None:
     given = parser.parse_args()
     begin = time.monotonic()
 
-    def tell(line: str) -> None:
+    def report(line: str) -> None:
         print(f"{time.monotonic() - begin:8.1f} s  {line}", flush=True)
 
     # After a failed check the directory is kept.
     directory = Path(tempfile.mkdtemp(prefix="quorum-chaos-"))
-    tell(f"in {directory}")
+    report(f"in {directory}")
     chaos = run(
         directory,
         cycles=given.cycles,
         nodes=given.nodes,
         seed=given.seed,
-        tell=tell,
+        report=report,
         has_controllers=given.controllers,
     )
     shutil.rmtree(directory)
-    tell(", ".join(f"{name} {count}" for name, count in sorted(chaos.done.items())))
+    report(", ".join(f"{name} {count}" for name, count in sorted(chaos.done.items())))
     epochs = set().union(*(notes.epochs_led for notes in chaos.quorum.notes.values()))
-    tell(
+    report(
         f"0 of {chaos.audit.acknowledged} acknowledged lost; {len(epochs)} epochs led, "
         f"{chaos.audit.snapshots} snapshots as the log has it, the slowest progress "
         f"{chaos.slowest_progress_s:.2f} s"

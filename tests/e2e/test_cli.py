@@ -84,7 +84,7 @@ def test_each_command_has_help_with_examples(command: list[str]) -> None:
     assert "--json" in ran.stdout
 
 
-def test_the_version_is_the_packages() -> None:
+def test_version_prints_the_version_of_the_package() -> None:
     from kraft import __version__
 
     assert kraft("--version").stdout == f"kraft {__version__}\n"
@@ -107,13 +107,13 @@ def test_errors_are_one_line_on_stderr() -> None:
     assert ran.stderr == "error: no such file or directory: /nowhere/at/all\n"
 
 
-def test_wrong_usage_is_code_2() -> None:
+def test_wrong_usage_has_exit_code_2() -> None:
     assert kraft("nonsense").returncode == 2
     assert kraft("open").returncode == 2
     assert kraft("topics", "describe").returncode == 2
 
 
-def test_a_closed_pipe_ends_it_without_an_error() -> None:
+def test_a_closed_pipe_ends_a_command_without_an_error() -> None:
     command = [*KRAFT, "log", "dump", str(BROKER)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
@@ -124,7 +124,7 @@ def test_a_closed_pipe_ends_it_without_an_error() -> None:
         assert process.wait() == 141
 
 
-def test_ctrl_c_ends_it_with_130() -> None:
+def test_ctrl_c_ends_a_command_with_exit_code_130() -> None:
     command = [*KRAFT, "log", "dump", str(BROKER)]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=heed_interrupts

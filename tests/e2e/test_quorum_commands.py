@@ -30,7 +30,7 @@ NEVER = {
 }
 
 
-def test_one_node_from_an_empty_directory_to_its_stop(tmp_path: Path) -> None:
+def test_one_node_is_formatted_started_queried_and_stopped(tmp_path: Path) -> None:
     with Controllers(tmp_path, 1) as quorum:
         (node,) = quorum.all
         refused = kraft("server", "start", node.file)

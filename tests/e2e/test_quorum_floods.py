@@ -147,7 +147,7 @@ def test_many_false_observers_cost_neither_memory_nor_the_leadership(
     assert resident_mib(leader["pid"]) - before < 16
 
 
-def test_without_free_descriptors_a_node_reports_it_and_does_not_start(tmp_path: Path) -> None:
+def test_a_node_without_free_descriptors_reports_it_and_does_not_start(tmp_path: Path) -> None:
     def hardly_any() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (300, 300))
 

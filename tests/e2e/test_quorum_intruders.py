@@ -58,7 +58,7 @@ class Target:
     def node(self, id: int) -> LocalNode:
         return next(node for node in self.quorum.nodes if node.id == id)
 
-    def goes_on(self) -> None:
+    def check_undisturbed(self) -> None:
         with self.client() as client:
             now = client.describe_quorum()
         assert (now.leader_id, now.epoch) == (self.leader.id, self.epoch)
@@ -82,7 +82,7 @@ def eventually_described(quorum: LocalQuorum) -> LocalQuorum:
     def is_up() -> bool:
         with contextlib.suppress(Exception):
             Target(quorum)
-            return all(asks_well_of_any(node.port) for node in quorum.nodes)
+            return all(is_answered(node.port) for node in quorum.nodes)
         return False
 
     eventually(is_up)
@@ -92,7 +92,7 @@ def eventually_described(quorum: LocalQuorum) -> LocalQuorum:
 @pytest.fixture(autouse=True)
 def _undisturbed(target: Target) -> Iterator[None]:
     yield
-    target.goes_on()
+    target.check_undisturbed()
 
 
 def test_requests_of_another_cluster_are_rejected(target: Target) -> None:
@@ -256,7 +256,7 @@ def test_silent_connections_and_partial_requests_delay_no_other_client(
         begun = [stack.enter_context(Intruder(target.leader.port)) for _ in range(15)]
         for place, intruder in enumerate(begun):
             intruder.send(VOTE[: place + 1])
-        target.goes_on()
+        target.check_undisturbed()
         # Connections without a request are idle.
         assert all(intruder.is_closed() for intruder in silent)
 
@@ -277,7 +277,7 @@ def test_a_client_that_does_not_read_its_responses_loses_its_connection(target: 
                 for _ in range(5000):
                     intruder.send(frame)
                     sent += 100
-        target.goes_on()
+        target.check_undisturbed()
         grown = resident_bytes(target.leader.process.pid) - before
     assert sent > 1000
     assert grown < 64 * 1024 * 1024
@@ -287,7 +287,7 @@ def test_a_flood_of_connections_is_limited_and_others_are_served(target: Target)
     port = target.leader.port
     with contextlib.ExitStack() as stack:
         intruders = [stack.enter_context(Intruder(port)) for _ in range(3 * CONNECTIONS)]
-        target.goes_on()
+        target.check_undisturbed()
         served = 0
         for intruder in intruders:
             with contextlib.suppress(ConnectionError):
@@ -295,15 +295,15 @@ def test_a_flood_of_connections_is_limited_and_others_are_served(target: Target)
                 served += response.error == errors.NONE
         assert 0 < served <= CONNECTIONS
     # Their connections are closed, and new ones from there are accepted.
-    eventually(lambda: asks_well(port))
+    eventually(lambda: is_answered_by_the_leader(port))
 
 
-def asks_well_of_any(port: int) -> bool:
+def is_answered(port: int) -> bool:
     with Intruder(port) as intruder:
         return intruder.ask(m.DescribeQuorumRequest()).error in (errors.NONE, NOT_LEADER)
 
 
-def asks_well(port: int) -> bool:
+def is_answered_by_the_leader(port: int) -> bool:
     with contextlib.suppress(ConnectionError), Intruder(port) as intruder:
         return intruder.ask(m.DescribeQuorumRequest()).error == errors.NONE
     return False
@@ -321,7 +321,7 @@ QUICK = {
 }
 
 
-def test_an_epoch_ahead_costs_elections_and_no_node(tmp_path: Path) -> None:
+def test_a_request_of_a_later_epoch_causes_elections_but_stops_no_node(tmp_path: Path) -> None:
     """Any client may send an epoch later than the quorum's. The quorum then elects a leader in a
     later epoch; it rejects the last possible epoch.
     """

@@ -91,7 +91,7 @@ def test_a_directory_keeps_its_quorum(up: Callable[..., Foreground], tmp_path: P
     assert list((tmp_path / "temporary").iterdir()) == []
 
 
-def test_five_survive_two_frozen_nodes_and_exit_with_node_ends_at_the_first(
+def test_five_nodes_survive_two_frozen_ones_and_exit_with_node_stops_all_at_the_first_end(
     up: Callable[..., Foreground],
 ) -> None:
     setting = "controller.quorum.fetch.timeout.ms=500"

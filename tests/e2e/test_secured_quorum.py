@@ -31,7 +31,9 @@ def describe(nodes: Controllers, client: Path) -> str:
 
 
 @pytest.mark.parametrize("protocol", ["SSL", "SASL_SSL"])
-def test_three_controllers(tmp_path: Path, protocol: str) -> None:
+def test_three_controllers_authenticate_each_other_and_a_client(
+    tmp_path: Path, protocol: str
+) -> None:
     trust = tmp_path / "authority.pem"
     trust.write_text(authority().pem)
     trusted = {"ssl.truststore.type": "PEM", "ssl.truststore.location": str(trust)}

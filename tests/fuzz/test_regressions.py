@@ -24,13 +24,13 @@ def flip(data: bytes, max_size: int) -> bytes:
 
 
 @pytest.mark.parametrize("path", REGRESSIONS, ids=lambda path: path.stem)
-def test_what_was_found_once_is_answered_as_it_should_be(path: Path) -> None:
+def test_past_findings_give_the_expected_result(path: Path) -> None:
     with opened(path.stem.split("-", 1)[0]) as target:
         target.run(path.read_bytes())
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_seed_is_answered_as_it_should_be(name: str) -> None:
+def test_every_seed_of_the_fuzzer_gives_the_expected_result(name: str) -> None:
     with opened(name) as target:
         seeds = list(target.seeds())
         assert seeds

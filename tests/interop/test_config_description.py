@@ -200,7 +200,7 @@ def neutral(node: Node, text: str | None) -> str | None:
 @pytest.mark.parametrize("version", range(DESCRIBE_CONFIGS.lowest, DESCRIBE_CONFIGS.highest + 1))
 @pytest.mark.parametrize("keys", KEYS, ids=("all", "empty", "filtered"))
 @pytest.mark.parametrize("synonyms", [True, False], ids=("synonyms", "no synonyms"))
-def test_answers_are_kafkas(
+def test_describe_configs_answers_as_kafka(
     pair: Pair, version: int, keys: list[str] | None, synonyms: bool
 ) -> None:
     request = DescribeConfigsRequestData(
@@ -270,7 +270,9 @@ def test_kafkas_admin_client_reads_the_same(pair: Pair) -> None:
     ],
     ids=" ".join,
 )
-def test_kafka_configs_prints_the_same(pair: Pair, entity: tuple[str, ...]) -> None:
+def test_kafka_configs_prints_the_same_for_both_controllers(
+    pair: Pair, entity: tuple[str, ...]
+) -> None:
     mine, kafkas = (
         sorted(
             str(neutral(node, line))

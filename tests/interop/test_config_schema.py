@@ -263,7 +263,7 @@ PIECES = (
 )
 
 
-def test_patterns_are_javas(oracle: JsonRequests) -> None:
+def test_patterns_are_parsed_as_in_java(oracle: JsonRequests) -> None:
     dice = random.Random(32)
     for _ in range(10_000):
         text = "".join(dice.choices(PIECES, k=dice.randrange(8)))

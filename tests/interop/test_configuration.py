@@ -169,7 +169,7 @@ def test_configurations_are_valid_where_they_are_in_kafka(
     assert refused > 200
 
 
-def test_properties_are_javas(oracle: JsonRequests) -> None:
+def test_properties_files_are_parsed_as_in_java(oracle: JsonRequests) -> None:
     chance = random.Random(21)
     pieces = [
         *"ab=:#! \t\f\\\n\r0",

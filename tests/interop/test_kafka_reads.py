@@ -48,7 +48,9 @@ def without_place(said: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("name", "release"), SETS)
-def test_a_snapshot_of_a_real_cluster(name: str, release: str, tmp_path: Path) -> None:
+def test_kafkas_tools_read_a_snapshot_of_a_real_cluster(
+    name: str, release: str, tmp_path: Path
+) -> None:
     jars, node = kafka(release), DATA / name / "broker-1"
     metadata = kraft.open_metadata(node)
 
@@ -63,7 +65,9 @@ def test_a_snapshot_of_a_real_cluster(name: str, release: str, tmp_path: Path) -
 
 
 @pytest.mark.parametrize(("name", "release"), SETS)
-def test_a_log_that_continues_kafkas(name: str, release: str, tmp_path: Path) -> None:
+def test_kafkas_tools_read_a_log_that_kraft_continued(
+    name: str, release: str, tmp_path: Path
+) -> None:
     jars, node = kafka(release), DATA / name / "broker-1"
     directory = tmp_path / keep.METADATA_LOG
     directory.mkdir()
@@ -89,7 +93,7 @@ def test_a_log_that_continues_kafkas(name: str, release: str, tmp_path: Path) ->
     assert metadata.brokers[2].fenced
 
 
-def test_a_log_in_segments_with_a_snapshot_before_it(tmp_path: Path) -> None:
+def test_kafkas_tools_read_a_log_of_several_segments_after_a_snapshot(tmp_path: Path) -> None:
     jars = kafka(KAFKA_4)
     metadata = kraft.open_metadata(DATA / "kafka-4.3" / "controller-103")
     directory = tmp_path / keep.METADATA_LOG

@@ -25,7 +25,7 @@ NODES = {"controller-101": CONTROLLER, "broker-1": 1}
 
 
 @pytest.fixture(scope="module")
-def lived(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Recording]:
+def recorded_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Recording]:
     """Run one controller and three brokers through the scenario, describe and stop them."""
     directory = tmp_path_factory.mktemp("cluster")
     cluster = Cluster(kafka(KAFKA_4), directory, "bGl2ZSBjbHVzdGVyIG5vdw")
@@ -49,24 +49,24 @@ def lived(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Recording]:
 
 
 @pytest.mark.parametrize("name", NODES)
-def test_the_package_reads_what_kafka_wrote(lived: Recording, name: str) -> None:
-    node, text = lived.target / name, lived.target / "text"
-    metadata = kraft.open_metadata(node, at=lived.moments["end"])
+def test_the_package_reads_what_kafka_wrote(recorded_cluster: Recording, name: str) -> None:
+    node, text = recorded_cluster.target / name, recorded_cluster.target / "text"
+    metadata = kraft.open_metadata(node, at=recorded_cluster.moments["end"])
     agreement.check_topics(metadata, read_text(text / "end" / "topics.txt"))
     for one in FILTERS:
         agreement.check_filter(metadata, one, read_text(text / "end" / f"topics-{one}.txt"))
 
-    for path in keep.dumpable(lived.target, [name]):
-        records = list(read_records(memoryview((lived.target / path).read_bytes())))
+    for path in keep.dumpable(recorded_cluster.target, [name]):
+        records = list(read_records(memoryview((recorded_cluster.target / path).read_bytes())))
         agreement.check_dump(records, read_text(text / f"{path}.txt"))
     for path in keep.shell_readable(node):
-        where = path.relative_to(lived.target)
+        where = path.relative_to(recorded_cluster.target)
         agreement.check_tree(kraft.open_metadata(path), read_text(text / f"{where}.tree.txt"))
 
 
-def test_kafka_continues_from_files_of_the_package(lived: Recording) -> None:
+def test_kafka_continues_from_files_of_the_package(recorded_cluster: Recording) -> None:
     """The controller's log is replaced by the package's snapshot and log, and Kafka starts."""
-    cluster = lived.stage.cluster
+    cluster = recorded_cluster.stage.cluster
     directory = cluster.nodes[CONTROLLER].metadata_directory / keep.METADATA_LOG
     metadata = kraft.open_metadata(directory)
     aside = directory.rename(directory.with_name("aside"))
@@ -87,7 +87,9 @@ def test_kafka_continues_from_files_of_the_package(lived: Recording) -> None:
     ask = cluster.driver()
     wait_for("all brokers", lambda: ask("brokers") == [1, 2, 3])
 
-    topics, partitions = described(lived.tool("org.apache.kafka.tools.TopicCommand", "--describe"))
+    topics, partitions = described(
+        recorded_cluster.tool("org.apache.kafka.tools.TopicCommand", "--describe")
+    )
     assert topics["orders"].configs["retention.ms"] == "424242"
     assert {name: topic.topic_id for name, topic in topics.items()} == {
         name: str(topic.id) for name, topic in metadata.topics.items()

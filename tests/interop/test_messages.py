@@ -52,7 +52,7 @@ from tests.reference.raft_messages import (
     LISTENER,
     REQUESTS,
     RESPONSES,
-    can_say,
+    can_express,
     request_as_seen,
     response_as_seen,
     texts,
@@ -100,7 +100,7 @@ def test_kafka_decodes_a_request(oracle: Oracle, made: type, api: Api, version: 
     @SOME
     @given(REQUESTS[made], texts, st.integers(-(2**31), 2**31 - 1))
     def check(request: m.Request, client_id: str, correlation: int) -> None:
-        if not can_say(request, version):
+        if not can_express(request, version):
             return
         frame = request_frame(
             api, version, correlation, client_id, encode_request(request, version)

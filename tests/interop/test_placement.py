@@ -60,7 +60,7 @@ def test_the_kept_corpus_has_kafkas_results(jars: Jars) -> None:
     assert ask_places(jars, [case for case, _ in pairs]) == [answer for _, answer in pairs]
 
 
-def test_random_draws_and_shuffles_are_javas(jars: Jars) -> None:
+def test_random_numbers_and_shuffles_equal_those_of_java(jars: Jars) -> None:
     dice = random.Random()
     draws: list[tuple[int, list[int]]] = []
     shuffles: list[tuple[int, int]] = []
@@ -84,7 +84,7 @@ def test_random_draws_and_shuffles_are_javas(jars: Jars) -> None:
         assert values == shuffled, seed
 
 
-def test_the_directory_ids_are_kafkas(jars: Jars) -> None:
+def test_directory_ids_equal_those_of_kafka(jars: Jars) -> None:
     (line,) = ask(jars, ["directories"])
     assert line.split(",") == [MIGRATING_DIRECTORY.hex(), UNASSIGNED_DIRECTORY.hex()]
 

@@ -129,7 +129,7 @@ def sasl(mechanism: str, user: str, password: str) -> dict[str, str]:
     }
 
 
-def test_a_mixed_quorum_by_passwords(with_passwords: SecuredQuorum) -> None:
+def test_a_mixed_quorum_authenticates_by_passwords(with_passwords: SecuredQuorum) -> None:
     quorum = with_passwords
     node = quorum.client("node", sasl("PLAIN", "node", "node-secret"))
     said = quorum.described(node)
@@ -141,7 +141,7 @@ def test_a_mixed_quorum_by_passwords(with_passwords: SecuredQuorum) -> None:
     quorum.check_logs()
 
 
-def test_a_wrong_password(with_passwords: SecuredQuorum) -> None:
+def test_a_wrong_password_is_rejected_and_logged(with_passwords: SecuredQuorum) -> None:
     quorum = with_passwords
     wrong = quorum.client("wrong", sasl("SCRAM-SHA-256", "tool", "wrong"))
     said = quorum.kafka_says(KRAFTS[1], wrong)
@@ -167,7 +167,7 @@ def with_certificates(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secu
         quorum.cluster.kill()
 
 
-def test_a_mixed_quorum_by_certificates(with_certificates: SecuredQuorum) -> None:
+def test_a_mixed_quorum_authenticates_by_certificates(with_certificates: SecuredQuorum) -> None:
     quorum = with_certificates
     tool = quorum.client("tool", {"security.protocol": "SSL"} | quorum.keys("tool"))
     said = quorum.described(tool)
@@ -176,7 +176,9 @@ def test_a_mixed_quorum_by_certificates(with_certificates: SecuredQuorum) -> Non
     quorum.check_logs()
 
 
-def test_a_wrong_certificate(with_certificates: SecuredQuorum) -> None:
+def test_a_certificate_of_another_authority_is_rejected_and_logged(
+    with_certificates: SecuredQuorum,
+) -> None:
     quorum = with_certificates
     keys = quorum.keys("stranger", Authority("another").issue("tool"))
     stranger = quorum.client("stranger", {"security.protocol": "SSL"} | keys)

@@ -173,7 +173,9 @@ def opened(root: Path) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_both_format_alike(oracle: JsonRequests, tmp_path: Path, name: str) -> None:
+def test_kraft_and_kafka_format_the_same_files(
+    oracle: JsonRequests, tmp_path: Path, name: str
+) -> None:
     case = CASES[name]
     options = ["-t", CLUSTER_ID, *case[2]]
     theirs = configuration(tmp_path / "kafka", case)
@@ -189,7 +191,9 @@ def test_both_format_alike(oracle: JsonRequests, tmp_path: Path, name: str) -> N
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_both_reject_the_same(oracle: JsonRequests, tmp_path: Path, name: str) -> None:
+def test_kraft_and_kafka_reject_the_same_options(
+    oracle: JsonRequests, tmp_path: Path, name: str
+) -> None:
     case = REFUSED[name]
     options = ["-t", CLUSTER_ID, *case[2]]
     theirs = configuration(tmp_path / "kafka", case)
@@ -228,7 +232,9 @@ def test_info_prints_the_same(oracle: JsonRequests, tmp_path: Path) -> None:
     assert "  Mismatched cluster IDs between storage directories." in outputs()[1]
 
 
-def test_each_recognises_directories_of_the_other(oracle: JsonRequests, tmp_path: Path) -> None:
+def test_kraft_and_kafka_recognise_directories_of_each_other(
+    oracle: JsonRequests, tmp_path: Path
+) -> None:
     path = configuration(tmp_path / "node", CASES["standalone"])
     again = ["format", "-t", CLUSTER_ID, "-c", str(path), "-s"]
     assert kraft("storage", *again)[0] == 0
@@ -262,7 +268,9 @@ def test_versions_and_dependencies_are_printed_alike(oracle: JsonRequests) -> No
 
 
 @pytest.mark.parametrize("is_static", [False, True], ids=["standalone", "static voters"])
-def test_kafkas_controller_starts_from_it(tmp_path: Path, is_static: bool) -> None:
+def test_kafkas_controller_starts_on_a_directory_that_kraft_formatted(
+    tmp_path: Path, is_static: bool
+) -> None:
     """Kafka's controller runs alone on a directory that the package formatted; then the package
     reads the log that Kafka wrote.
     """

@@ -109,7 +109,7 @@ def test_commands_print_the_same(clusters: list[Cluster]) -> None:
     assert failed == 12
 
 
-def test_the_metadata_of_both_is_read(clusters: list[Cluster]) -> None:
+def test_kraft_topics_reads_the_metadata_of_kafka_and_of_kraft(clusters: list[Cluster]) -> None:
     from kraft.metadata.quorum_reader import read_metadata
 
     for cluster in clusters:

@@ -96,21 +96,21 @@ def by_image(image: Image) -> MetadataState:
     return loaded
 
 
-def plainly(answer: Any) -> Any:
+def twin_answer_as_codes(answer: Any) -> Any:
     """Return an answer of the twin, with its errors as codes."""
     if isinstance(answer, RefusedError):
         return ("refused", answer.code)
     if isinstance(answer, dict):
-        return {key: plainly(value) for key, value in answer.items()}
-    return [plainly(each) for each in answer] if isinstance(answer, list) else answer
+        return {key: twin_answer_as_codes(value) for key, value in answer.items()}
+    return [twin_answer_as_codes(each) for each in answer] if isinstance(answer, list) else answer
 
 
-def normally(answer: Any) -> Any:
+def answer_as_codes(answer: Any) -> Any:
     """Return a real answer in the twin's form."""
     if isinstance(answer, KraftError):
         return ("refused", answer.kafka_code)
     if isinstance(answer, dict):
-        return {key: normally(value) for key, value in answer.items()}
+        return {key: answer_as_codes(value) for key, value in answer.items()}
     if isinstance(answer, list):
-        return [normally(each) for each in answer]
+        return [answer_as_codes(each) for each in answer]
     return tuple(answer) if isinstance(answer, tuple) else answer

@@ -73,7 +73,7 @@ def configure(quorum: ModelledQuorum, dice: Dice) -> None:
     )
 
 
-def finalize(quorum: ModelledQuorum, dice: Dice) -> None:
+def update_features(quorum: ModelledQuorum, dice: Dice) -> None:
     level = quorum.controller.cluster.state.metadata_version
     updates = []
     if dice.random() < 0.4:
@@ -105,7 +105,7 @@ def finalize(quorum: ModelledQuorum, dice: Dice) -> None:
     )
 
 
-def limit_clients(quorum: ModelledQuorum, dice: Dice) -> None:
+def alter_client_quotas(quorum: ModelledQuorum, dice: Dice) -> None:
     alterations: list[tuple[Mapping[str, str | None], Sequence[Any]]] = []
     for _ in range(dice.choice((1, 2))):
         parts: dict[str, str | None] = {}

@@ -45,7 +45,7 @@ from tests.property.controller_equality import (
     check_indexes,
     decided,
     decided_anew,
-    plainly,
+    twin_answer_as_codes,
 )
 from tests.property.controller_watch import Command, OpenTransaction, WatchedQueue
 from tests.reference import table_twin
@@ -505,7 +505,10 @@ class ModelledQuorum(AppendedLog):
             else:
                 assert answer.error is None, answer.error
                 normal = self.commands[token].normal(answer.response)
-                assert normal == plainly(wanted), (normal, plainly(wanted))
+                assert normal == twin_answer_as_codes(wanted), (
+                    normal,
+                    twin_answer_as_codes(wanted),
+                )
         self.answers.clear()
         self.expected.clear()
 
@@ -571,7 +574,7 @@ class ModelledQuorum(AppendedLog):
             return None
         return by_file(cluster, use_column_cache=dice.random() < 0.5)
 
-    def begin_anew(self, node: int, dice: Random) -> None:
+    def restart_from_disk(self, node: int, dice: Random) -> None:
         """Replace the state of a standby that is far behind by a snapshot."""
         standby = self.controllers[node]
         loaded = self.snapshot(dice)

@@ -39,15 +39,15 @@ from tests.property.controller_dice import (
     some_topic,
     topic_id_of,
 )
-from tests.property.controller_equality import normally
+from tests.property.controller_equality import answer_as_codes
 from tests.property.controller_other_requests import (
+    alter_client_quotas,
     alter_credentials,
     configure,
     create_acls,
     delete_acls,
-    finalize,
-    limit_clients,
     register_controller,
+    update_features,
 )
 from tests.property.controller_quorum import ModelledQuorum
 from tests.property.controller_watch import Command
@@ -155,7 +155,9 @@ def _heartbeat_answer(answer: BrokerHeartbeatReply) -> Any:
     return (answer.state.name, answer.is_caught_up, answer.changes_registration)
 
 
-def everyone_beats(quorum: ModelledQuorum, dice: Dice, *, but: int | None = None) -> None:
+def all_brokers_send_heartbeats(
+    quorum: ModelledQuorum, dice: Dice, *, but: int | None = None
+) -> None:
     for broker in sorted(quorum.controller.cluster.state.brokers):
         if broker != but:
             beat(quorum, dice, broker, is_quiet=True)
@@ -260,7 +262,7 @@ def create(quorum: ModelledQuorum, dice: Dice) -> None:
     )
 
 
-def grow(quorum: ModelledQuorum, dice: Dice) -> None:
+def create_partitions(quorum: ModelledQuorum, dice: Dice) -> None:
     wanted = []
     table = quorum.controller.cluster.table
     for _ in range(dice.choice((1, 1, 2))):
@@ -318,7 +320,7 @@ def _sorted_deletion(outcome: brokers_twin.TwinDecision) -> brokers_twin.TwinDec
     return outcome
 
 
-def change_isrs(quorum: ModelledQuorum, dice: Dice) -> None:
+def alter_partition(quorum: ModelledQuorum, dice: Dice) -> None:
     table = quorum.controller.cluster.table
     cluster = quorum.controller.cluster
     leaders = [int(table.column("leader")[row]) for row in table.live_rows().tolist()]
@@ -378,7 +380,7 @@ def change_isrs(quorum: ModelledQuorum, dice: Dice) -> None:
 
 def _partition_answer(answer: Any) -> Any:
     if not isinstance(answer, PartitionAnswer):
-        return normally(answer)
+        return answer_as_codes(answer)
     return (
         answer.leader,
         answer.leader_epoch,
@@ -432,7 +434,12 @@ def reassign(quorum: ModelledQuorum, dice: Dice) -> None:
 
 KINDS: tuple[Kind, ...] = (
     *(register, register, unregister, beat, beat, beat, beat, beat),
-    *(everyone_beats, everyone_beats, everyone_beats, allocate_ids),
+    *(
+        all_brokers_send_heartbeats,
+        all_brokers_send_heartbeats,
+        all_brokers_send_heartbeats,
+        allocate_ids,
+    ),
     *(
         assign_directories,
         assign_directories,
@@ -441,14 +448,21 @@ KINDS: tuple[Kind, ...] = (
         create,
         create,
         create,
-        grow,
-        grow,
+        create_partitions,
+        create_partitions,
         delete,
     ),
-    *(change_isrs, change_isrs, change_isrs, change_isrs, change_isrs, change_isrs),
+    *(
+        alter_partition,
+        alter_partition,
+        alter_partition,
+        alter_partition,
+        alter_partition,
+        alter_partition,
+    ),
     *(elect, elect, elect, elect, reassign, reassign, reassign, reassign),
-    *(configure, configure, configure, configure, finalize, finalize),
-    *(limit_clients, alter_credentials, create_acls, create_acls, delete_acls),
+    *(configure, configure, configure, configure, update_features, update_features),
+    *(alter_client_quotas, alter_credentials, create_acls, create_acls, delete_acls),
     register_controller,
 )
 
@@ -459,26 +473,28 @@ def restart(quorum: ModelledQuorum, dice: Dice) -> None:
     if dice.random() < 0.6:
         for _ in range(dice.choice((1, 3))):
             beat(quorum, dice, broker, is_quiet=True, wants_shutdown=True)
-            everyone_beats(quorum, dice, but=broker)
+            all_brokers_send_heartbeats(quorum, dice, but=broker)
             quorum.settle_both()
     for _ in range(2):
         quorum.now_ms += 5_000
-        everyone_beats(quorum, dice, but=broker)
+        all_brokers_send_heartbeats(quorum, dice, but=broker)
         for _ in range(dice.choice((1, 4, 12))):
             quorum.turn()
     register(quorum, dice, broker)
 
 
-def brokers_come(quorum: ModelledQuorum, dice: Dice, brokers: Sequence[int] = BROKERS) -> None:
+def register_first_brokers(
+    quorum: ModelledQuorum, dice: Dice, brokers: Sequence[int] = BROKERS
+) -> None:
     """Register and unfence these brokers, as a first cluster."""
     for broker in brokers:
         register(quorum, dice, broker)
     quorum.settle_both()
-    everyone_beats(quorum, dice)
+    all_brokers_send_heartbeats(quorum, dice)
     quorum.settle_both()
 
 
-def topics_come(quorum: ModelledQuorum, dice: Dice) -> None:
+def create_first_topics(quorum: ModelledQuorum, dice: Dice) -> None:
     """Create some first topics, with partitions on any three of the brokers."""
     known = sorted(quorum.controller.cluster.state.brokers)
     if len(known) < 3:

@@ -115,14 +115,14 @@ class Twin:
             data[:8] = first.to_bytes(8, "big")
             self.batches.append((first, first + int(deltas) + 1, bytes(data)))
 
-    def tip(self, end_offset: int | None = None) -> MetadataState:
+    def latest(self, end_offset: int | None = None) -> MetadataState:
         cluster = MetadataState()
         for _, _, data in self.batches:
             cluster.apply(data, end_offset=self.next_offset if end_offset is None else end_offset)
         return cluster
 
     def at(self, offset: int) -> MetadataState:
-        cluster = self.tip(offset)
+        cluster = self.latest(offset)
         cluster.drop_open_transaction()
         return cluster
 
@@ -175,13 +175,13 @@ class Journeys(RuleBasedStateMachine):
     )
     def step_transaction(self, records: list[Record], size: int, ending: type[Record]) -> None:
         """Begin a metadata transaction, or end the open one."""
-        step = BeginTransaction() if self.twin.tip().transaction_start is None else ending()
+        step = BeginTransaction() if self.twin.latest().transaction_start is None else ending()
         self.apply([step, *records], size)
 
     @rule(records=st.lists(RECORDS, max_size=4), size=st.integers(1, 3), aborts=st.booleans())
     def apply_a_contradiction(self, records: list[Record], size: int, aborts: bool) -> None:
         bad: list[Record] = [*records, PartitionChange(0, UNKNOWN, leader=1)]
-        if aborts and self.twin.tip().transaction_start is not None:
+        if aborts and self.twin.latest().transaction_start is not None:
             bad.insert(0, AbortTransaction())
         with pytest.raises(ReplayError):
             self.metadata.apply(bytes(batches_of(bad, size)))
@@ -221,7 +221,7 @@ class Journeys(RuleBasedStateMachine):
     @rule()
     def snapshot(self) -> None:
         with tempfile.TemporaryDirectory() as directory:
-            if self.twin.tip().transaction_start is not None:
+            if self.twin.latest().transaction_start is not None:
                 with pytest.raises(InvalidRequestError):
                     self.metadata.write_snapshot(directory)
                 return
@@ -240,7 +240,7 @@ class Journeys(RuleBasedStateMachine):
         again = kraft.open_metadata(self.directory)
         same(again.cluster, self.twin.at(self.twin.next_offset))
         # After an open transaction the two differ: the reopened one omits it.
-        if reopen and self.twin.tip().transaction_start is None:
+        if reopen and self.twin.latest().transaction_start is None:
             self.metadata = again
 
     @rule()
@@ -251,7 +251,7 @@ class Journeys(RuleBasedStateMachine):
     @invariant()
     def is_the_twins(self) -> None:
         if hasattr(self, "twin"):
-            same(self.metadata.cluster, self.twin.tip())
+            same(self.metadata.cluster, self.twin.latest())
             assert self.metadata.pending == self.twin.next_offset - self.twin.written
 
 

@@ -22,7 +22,7 @@ from tests.reference.random_tables import meaning, random_table
     verify=st.booleans(),
     rest=st.binary(max_size=200),
 )
-def test_a_table_comes_back_both_ways(
+def test_a_table_is_restored_from_its_snapshot_and_from_its_columns(
     seed: int, topics: int, chunk_size: int, batch_records: int, verify: bool, rest: bytes
 ) -> None:
     table = random_table(seed, topics)

@@ -55,8 +55,8 @@ def publish(quorum: ModelledQuorum, dice: Random) -> None:
     quorum.publish(dice.choice(NODES))
 
 
-def begin_anew(quorum: ModelledQuorum, dice: Random) -> None:
-    quorum.begin_anew(dice.choice([node for node in NODES if node != quorum.leader]), dice)
+def restart_from_disk(quorum: ModelledQuorum, dice: Random) -> None:
+    quorum.restart_from_disk(dice.choice([node for node in NODES if node != quorum.leader]), dice)
 
 
 def step(quorum: ModelledQuorum, dice: Random) -> None:
@@ -89,7 +89,7 @@ def look(quorum: ModelledQuorum, dice: Random) -> None:
     quorum.check_ways(dice)
 
 
-SELDOM = (*(follow, begin_anew, publish, publish, settle), *(requests.restart, lose, look))
+SELDOM = (*(follow, restart_from_disk, publish, publish, settle), *(requests.restart, lose, look))
 
 
 def run(seed: int, steps: int = STEPS) -> ModelledQuorum:
@@ -98,8 +98,8 @@ def run(seed: int, steps: int = STEPS) -> ModelledQuorum:
     quorum = ModelledQuorum(level, elr=level >= 23 and dice.random() < 0.5)
     try:
         quorum.lead()
-        requests.brokers_come(quorum, dice)
-        requests.topics_come(quorum, dice)
+        requests.register_first_brokers(quorum, dice)
+        requests.create_first_topics(quorum, dice)
         for _ in range(steps):
             step(quorum, dice)
         if quorum.leader is not None:
@@ -111,7 +111,7 @@ def run(seed: int, steps: int = STEPS) -> ModelledQuorum:
 
 
 @pytest.mark.parametrize("seed", range(SEED, SEED + RUNS))
-def test_a_random_run(seed: int) -> None:
+def test_the_controller_equals_its_twin_over_a_random_run(seed: int) -> None:
     assert run(seed).steps > 0
 
 
@@ -122,8 +122,8 @@ class ControllerMachine(RuleBasedStateMachine):
     def begin(self, level: int, elr: bool, dice: Random) -> None:
         self.quorum = ModelledQuorum(level, elr=elr and level >= 23)
         self.quorum.lead()
-        requests.brokers_come(self.quorum, dice, range(4))
-        requests.topics_come(self.quorum, dice)
+        requests.register_first_brokers(self.quorum, dice, range(4))
+        requests.create_first_topics(self.quorum, dice)
 
     def leads(self) -> bool:
         return self.quorum.leader is not None
@@ -177,8 +177,8 @@ class ControllerMachine(RuleBasedStateMachine):
         publish(self.quorum, dice)
 
     @rule(dice=DICE)
-    def begin_anew(self, dice: Random) -> None:
-        begin_anew(self.quorum, dice)
+    def restart_from_disk(self, dice: Random) -> None:
+        restart_from_disk(self.quorum, dice)
 
     @rule(dice=DICE)
     def replay(self, dice: Random) -> None:

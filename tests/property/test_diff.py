@@ -79,13 +79,17 @@ def check(before: Metadata, after: Metadata) -> None:
 
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(before=clusters(), after=clusters())
-def test_any_two_clusters(before: Metadata, after: Metadata) -> None:
+def test_the_differences_of_any_two_clusters_equal_the_slow_comparison(
+    before: Metadata, after: Metadata
+) -> None:
     check(before, after)
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(before=clusters(), data=st.data())
-def test_a_cluster_and_its_later_state(before: Metadata, data: st.DataObject) -> None:
+def test_the_differences_of_a_cluster_and_its_later_state_equal_the_slow_comparison(
+    before: Metadata, data: st.DataObject
+) -> None:
     after = before.at(before.next_offset)
     for info in (
         data.draw(st.lists(st.sampled_from(list(before.partitions)), max_size=4))

@@ -70,7 +70,7 @@ def assigned(
 
 @EXAMPLES
 @given(clusters(), ANY_BROKER, ANY_DIRECTORY)
-def test_replicas_are_assigned_to_a_directory(
+def test_assigning_replicas_to_a_directory_writes_the_twins_records(
     cluster: Cluster, broker: int, directory: Uuid
 ) -> None:
     if cluster.rules.metadata_version < 17:
@@ -91,7 +91,9 @@ def test_replicas_are_assigned_to_a_directory(
 
 @EXAMPLES
 @given(clusters(), st.sampled_from(BROKER_IDS))
-def test_a_broker_leaves_the_isrs_of_rows(cluster: Cluster, broker: int) -> None:
+def test_removing_a_broker_from_the_isrs_of_rows_writes_the_twins_records(
+    cluster: Cluster, broker: int
+) -> None:
     rules = cluster.rules
 
     def expect(partition: Partition) -> records.PartitionChange | None:

@@ -28,7 +28,9 @@ from tests.reference.election_twin import Broker, Partition
 
 @EXAMPLES
 @given(clusters(), ANY_BROKER, st.booleans())
-def test_one_broker_leaves(cluster: Cluster, broker: int, and_elr: bool) -> None:
+def test_removing_one_broker_from_the_isrs_writes_the_twins_records(
+    cluster: Cluster, broker: int, and_elr: bool
+) -> None:
     check(
         cluster,
         lambda context, builder: context.remove_from_isr(builder, [broker], and_elr=and_elr),
@@ -45,7 +47,9 @@ def test_one_broker_leaves(cluster: Cluster, broker: int, and_elr: bool) -> None
 
 @EXAMPLES
 @given(clusters(), st.frozensets(ANY_BROKER, max_size=4), st.booleans())
-def test_brokers_leave_at_once(cluster: Cluster, leaving: frozenset[int], uncleanly: bool) -> None:
+def test_removing_several_brokers_at_once_writes_the_twins_records(
+    cluster: Cluster, leaving: frozenset[int], uncleanly: bool
+) -> None:
     check(
         cluster,
         lambda context, builder: context.remove_from_isr(
@@ -64,7 +68,9 @@ def test_brokers_leave_at_once(cluster: Cluster, leaving: frozenset[int], unclea
 
 @EXAMPLES
 @given(clusters(), st.sampled_from(BROKER_IDS), st.integers(0, 1))
-def test_a_directory_goes(cluster: Cluster, broker: int, index: int) -> None:
+def test_removing_a_directory_writes_the_twins_records(
+    cluster: Cluster, broker: int, index: int
+) -> None:
     directory = DIRECTORIES[broker][index]
     check(
         cluster,
@@ -77,7 +83,9 @@ def test_a_directory_goes(cluster: Cluster, broker: int, index: int) -> None:
 
 @EXAMPLES
 @given(clusters(), ANY_BROKER)
-def test_a_broker_returns(cluster: Cluster, broker: int) -> None:
+def test_electing_leaders_after_a_broker_returns_writes_the_twins_records(
+    cluster: Cluster, broker: int
+) -> None:
     # Only registered brokers are unfenced.
     cluster.rules.brokers.setdefault(broker, Broker(broker, fenced=True))
     check(
@@ -91,7 +99,9 @@ def test_a_broker_returns(cluster: Cluster, broker: int) -> None:
 
 @EXAMPLES
 @given(clusters(), st.booleans())
-def test_preferred_leaders(cluster: Cluster, names_rows: bool) -> None:
+def test_electing_preferred_leaders_writes_the_twins_records(
+    cluster: Cluster, names_rows: bool
+) -> None:
     check(
         cluster,
         lambda context, builder: context.elect_preferred(
@@ -105,7 +115,7 @@ def test_preferred_leaders(cluster: Cluster, names_rows: bool) -> None:
 
 @EXAMPLES
 @given(clusters(), st.booleans())
-def test_unclean_elections(cluster: Cluster, names_rows: bool) -> None:
+def test_unclean_elections_write_the_twins_records(cluster: Cluster, names_rows: bool) -> None:
     check(
         cluster,
         lambda context, builder: context.elect_unclean(
@@ -123,7 +133,7 @@ def test_unclean_elections(cluster: Cluster, names_rows: bool) -> None:
 
 @EXAMPLES
 @given(clusters())
-def test_all_replicas_catch_up(cluster: Cluster) -> None:
+def test_expanding_isrs_writes_the_twins_records(cluster: Cluster) -> None:
     check(
         cluster,
         lambda context, builder: context.expand_isrs(builder),
@@ -135,7 +145,7 @@ def test_all_replicas_catch_up(cluster: Cluster) -> None:
 
 @EXAMPLES
 @given(clusters(), st.data())
-def test_the_leader_alters_its_isr(cluster: Cluster, data: st.DataObject) -> None:
+def test_alter_partition_writes_the_twins_records(cluster: Cluster, data: st.DataObject) -> None:
     subset = st.lists(st.sampled_from(cluster.partitions[0].replicas), unique=True)
     isr, recovering = data.draw(subset), data.draw(st.booleans())
     check(
@@ -153,7 +163,9 @@ def test_the_leader_alters_its_isr(cluster: Cluster, data: st.DataObject) -> Non
 
 @EXAMPLES
 @given(clusters(), st.lists(ANY_BROKER, min_size=1, max_size=6, unique=True))
-def test_a_reassignment_begins(cluster: Cluster, target: list[int]) -> None:
+def test_beginning_a_reassignment_writes_the_twins_records(
+    cluster: Cluster, target: list[int]
+) -> None:
     check(
         cluster,
         lambda context, builder: context.reassign(builder, 0, target),
@@ -167,7 +179,7 @@ def test_a_reassignment_begins(cluster: Cluster, target: list[int]) -> None:
 
 @EXAMPLES
 @given(clusters())
-def test_a_reassignment_is_cancelled(cluster: Cluster) -> None:
+def test_cancelling_a_reassignment_writes_the_twins_records(cluster: Cluster) -> None:
     def expect(partition: Partition) -> records.PartitionChange | None:
         if partition is not cluster.partitions[0]:
             return None

@@ -158,7 +158,7 @@ class KeptContext(RuleBasedStateMachine):
         """Do nothing."""
 
     @invariant()
-    def it_decides_as_a_new_one(self) -> None:
+    def decisions_equal_those_of_a_new_context(self) -> None:
         if self.made % 3 == 0:
             return
         mine = self.decided()
@@ -192,26 +192,26 @@ KeptContext.TestCase.settings = settings(max_examples=120, stateful_step_count=3
 test_the_kept_context = KeptContext.TestCase
 
 
-def test_a_topic_created_after_its_settings_has_them() -> None:
+def test_a_kept_context_knows_settings_that_are_older_than_their_topic() -> None:
     machine = KeptContext()
     machine.configure((2, "a"), (UNCLEAN, "true"), True)
-    machine.it_decides_as_a_new_one()
+    machine.decisions_equal_those_of_a_new_context()
     machine.create("a", [0, 1, 2], 0, None, 0)
     before = machine.cluster.next_offset
     decided = machine.decided()
-    machine.it_decides_as_a_new_one()
+    machine.decisions_equal_those_of_a_new_context()
     machine.revert(2)
     assert machine.cluster.next_offset < before
     machine.create("b", [0, 1, 2], 3, None, 0)
     machine.create("a", [0, 1, 2], 0, None, 0)
-    machine.it_decides_as_a_new_one()
+    machine.decisions_equal_those_of_a_new_context()
     assert machine.decided() != decided
 
 
-def test_a_revert_counts_like_any_change() -> None:
+def test_a_kept_context_is_updated_after_a_revert() -> None:
     machine = KeptContext()
     machine.create("a", [0, 1, 2], 0, None, 0)
-    machine.it_decides_as_a_new_one()
+    machine.decisions_equal_those_of_a_new_context()
     before = machine.decided()
     steps: list[Callable[[], None]] = [
         lambda: machine.configure((2, "a"), (UNCLEAN, "true"), True),
@@ -224,6 +224,6 @@ def test_a_revert_counts_like_any_change() -> None:
     for step in steps:
         step()
         assert machine.decided() != before
-        machine.it_decides_as_a_new_one()
+        machine.decisions_equal_those_of_a_new_context()
         machine.revert(2)
         assert machine.decided() == before

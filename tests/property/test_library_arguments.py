@@ -121,7 +121,7 @@ _WITHOUT_ARGUMENTS = {"expand_isrs", "to_arrow", "isr_size", "replica_count", "r
 _SWITCHES = {"salvage", "use_column_cache", "columns", "advance"}
 
 
-def everything(metadata: Metadata) -> tuple[Any, ...]:
+def whole_state(metadata: Metadata) -> tuple[Any, ...]:
     partitions = metadata.partitions
     return (
         metadata.next_offset,
@@ -140,10 +140,10 @@ def everything(metadata: Metadata) -> tuple[Any, ...]:
     )
 
 
-STATE = everything(METADATA)
+STATE = whole_state(METADATA)
 
 
-def test_every_public_function_is_fed() -> None:
+def test_every_public_function_is_called_with_random_arguments() -> None:
     public = {
         name
         for made in (Metadata, Partitions, Topics)
@@ -188,7 +188,7 @@ def test_nothing_but_a_kraft_error_comes_out_and_nothing_changes(data: st.DataOb
     assert refusal
     if name == "apply" and METADATA.next_offset > STATE[0]:
         METADATA.revert(STATE[0])
-    assert everything(METADATA) == STATE
+    assert whole_state(METADATA) == STATE
 
 
 @settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
@@ -206,7 +206,7 @@ def test_a_record_of_junk_is_rejected_or_applied(data: st.DataObject) -> None:
     assert refusal
     if METADATA.next_offset > STATE[0]:
         METADATA.revert(STATE[0])
-    assert everything(METADATA) == STATE
+    assert whole_state(METADATA) == STATE
 
 
 @settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))

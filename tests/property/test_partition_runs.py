@@ -124,7 +124,7 @@ def check(batch: bytes, stride: int, capacity: int = 16, journaling: bool = Fals
     flips=st.lists(st.tuples(st.integers(0, 100_000), st.integers(1, 255)), max_size=2),
     cut=st.integers(0, 300) | st.just(0),
 )
-def test_any_run_equals_the_general_way(
+def test_the_fast_path_reads_any_run_as_the_general_path(
     log: list[Record],
     stride: int,
     capacity: int,
@@ -144,7 +144,7 @@ def test_any_run_equals_the_general_way(
 
 @pytest.mark.parametrize("version", [0, 1, 2])
 @pytest.mark.parametrize("factor", [0, 1, 2, 3, 4, 5])
-def test_each_byte_of_each_form_is_read(version: int, factor: int) -> None:
+def test_the_fast_path_checks_every_byte_of_a_record(version: int, factor: int) -> None:
     """Change every byte of a record in the middle of a run: lowest bit, highest bit, all bits."""
     for form in ("full", "short", "empty", "recovering"):
         log: list[Record] = [records.Topic(name="a", topic_id=TOPIC)]

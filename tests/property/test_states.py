@@ -70,7 +70,7 @@ def moves(before: Said, after: Said) -> dict[tuple[int, int], tuple[int, int]]:
     places=st.lists(st.integers(0, 60), min_size=20, max_size=20),
     stops=st.lists(st.tuples(st.integers(1, 20), st.integers(0, 8)), max_size=6),
 )
-def test_transitions_are_the_differences(
+def test_the_transitions_are_the_differences_of_two_lists_of_states(
     log: list[Record], nodes: list[Record], places: list[int], stops: list[tuple[int, int]]
 ) -> None:
     mixed = list(log)

@@ -302,7 +302,7 @@ CORNERS = {
 
 
 @pytest.mark.parametrize("name", CORNERS)
-def test_rare_corner_cases(name: str) -> None:
+def test_a_sweep_counts_the_controllers_result_in_rare_cases(name: str) -> None:
     cluster = CORNERS[name]
     metadata = cluster.metadata()
     groups = [[1, 0], [2, 1, 0], [1, 2], [0, 1, 2]]

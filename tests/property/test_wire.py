@@ -32,7 +32,7 @@ from tests.reference.raft_messages import (
     LISTENER,
     REQUESTS,
     RESPONSES,
-    can_say,
+    can_express,
     request_as_seen,
     response_as_seen,
 )
@@ -64,7 +64,7 @@ def test_a_request_arrives_as_it_was_sent(made: type, api: Api, version: int) ->
     @FEW
     @given(REQUESTS[made])
     def check(request: m.Request) -> None:
-        if not can_say(request, version):
+        if not can_express(request, version):
             with pytest.raises(UnsupportedVersionError):
                 encode_request(request, version)
             return
@@ -116,7 +116,7 @@ def test_damaged_requests_are_rejected_and_nothing_else_happens(
     @FEW
     @given(REQUESTS[made], st.data())
     def check(request: m.Request, data: st.DataObject) -> None:
-        if not can_say(request, version):
+        if not can_express(request, version):
             return
         body = _damaged(encode_request(request, version), data)
         try:

@@ -343,5 +343,5 @@ def test_reading_any_bytes_as_anything_stays_inside(raw: bytes, kinds: list[str]
 
 
 @given(st.binary(min_size=16, max_size=16))
-def test_uuids_have_one_text(value: bytes) -> None:
+def test_each_uuid_has_exactly_one_text(value: bytes) -> None:
     assert uuid_from_text(uuid_to_text(value)) == value

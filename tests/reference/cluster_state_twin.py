@@ -67,7 +67,7 @@ def step(state: Plain, record: Record, offset: int) -> None:
         case records.RegisterController():
             state["controller"][record.controller_id] = record.incarnation_id
         case records.UnregisterController():
-            _there(state["controller"], record.controller_id)
+            _require_key(state["controller"], record.controller_id)
             del state["controller"][record.controller_id]
         case records.FeatureLevel():
             if record.name == "metadata.version":
@@ -97,12 +97,12 @@ def step(state: Plain, record: Record, offset: int) -> None:
         case records.AccessControlEntry():
             state["acl"][record.id] = (record.resource_name, record.principal, record.operation)
         case records.RemoveAccessControlEntry():
-            _there(state["acl"], record.id)
+            _require_key(state["acl"], record.id)
             del state["acl"][record.id]
         case records.UserScramCredential():
             state["scram"][record.mechanism, record.name] = (record.salt, record.iterations)
         case records.RemoveUserScramCredential():
-            _there(state["scram"], (record.mechanism, record.name))
+            _require_key(state["scram"], (record.mechanism, record.name))
             del state["scram"][record.mechanism, record.name]
         case records.DelegationToken():
             state["token"][record.token_id] = (record.owner, record.expiration_timestamp)
@@ -166,6 +166,6 @@ def _broker(state: Plain, broker_id: int, epoch: int) -> dict[str, Any]:
     return broker
 
 
-def _there(entries: dict[Any, Any], key: Any) -> None:
+def _require_key(entries: dict[Any, Any], key: Any) -> None:
     if key not in entries:
         raise RefusedError

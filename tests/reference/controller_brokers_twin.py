@@ -33,7 +33,7 @@ class Placed(NamedTuple):
     factor: int
 
 
-def _nothing(end_offset: int) -> None:
+def _ignore(end_offset: int) -> None:
     pass
 
 
@@ -43,7 +43,7 @@ class TwinDecision:
 
     records: list[Record | Placed]
     response: Any
-    applied: Callable[[int], None] = _nothing
+    applied: Callable[[int], None] = _ignore
     in_chunks: bool = False
     is_partial: bool = False
 
@@ -340,7 +340,7 @@ def assign_replicas_to_dirs(
             codes.append(6)
             continue
         codes.append(0)
-        record = _homed(state, key, broker, directory)
+        record = _assigned_to_directory(state, key, broker, directory)
         if record is not None:
             made.append(record)
         if not is_online:
@@ -359,7 +359,9 @@ def assign_replicas_to_dirs(
     return TwinDecision(made, [codes])
 
 
-def _homed(state: State, key: Key, broker: int, directory: Uuid) -> records.PartitionChange | None:
+def _assigned_to_directory(
+    state: State, key: Key, broker: int, directory: Uuid
+) -> records.PartitionChange | None:
     """Return the record that assigns a replica to a directory, with an election if one is due."""
     partition, rules = state.partition(key), state.rules()
     record = rules.change(partition, Targets(), rules.may_lead(partition), state.min_isr(key))

@@ -21,7 +21,7 @@ class LogViewTwin:
     #: Snapshots: end offset and epoch.
     snapshots: list[tuple[int, int]] = field(default_factory=list)
     #: (offset, voters) of every record with a voter set; offset -1: from a snapshot.
-    voters_said: list[tuple[int, frozenset[int]]] = field(default_factory=list)
+    voter_sets: list[tuple[int, frozenset[int]]] = field(default_factory=list)
 
     @property
     def end_offset(self) -> int:
@@ -33,17 +33,17 @@ class LogViewTwin:
 
     @property
     def voters(self) -> frozenset[int]:
-        return self.voters_said[-1][1] if self.voters_said else self.static_voters
+        return self.voter_sets[-1][1] if self.voter_sets else self.static_voters
 
     def append(self, count: int, epoch: int) -> None:
         self.epochs += [epoch] * count
 
-    def say_voters(self, offset: int, voters: frozenset[int]) -> None:
-        self.voters_said.append((offset, voters))
+    def append_voters(self, offset: int, voters: frozenset[int]) -> None:
+        self.voter_sets.append((offset, voters))
 
     def truncate(self, end_offset: int) -> None:
         self.epochs = self.epochs[: end_offset - self.start_offset]
-        self.voters_said = [said for said in self.voters_said if said[0] < end_offset]
+        self.voter_sets = [said for said in self.voter_sets if said[0] < end_offset]
 
     def snapshot(self) -> tuple[int, int]:
         """Add a snapshot at the high watermark, with the epoch of the last record below it."""

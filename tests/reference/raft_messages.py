@@ -99,7 +99,7 @@ RESPONSES: dict[type, st.SearchStrategy[m.Response]] = {
 }
 
 
-def can_say(request: m.Request, version: int) -> bool:
+def can_express(request: m.Request, version: int) -> bool:
     """Return whether the version has all required fields of the request."""
     match request:
         case m.VoteRequest(is_pre_vote=True):

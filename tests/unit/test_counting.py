@@ -19,7 +19,7 @@ def allocate() -> None:
     assert len([[number] for number in range(20_000)]) == 20_000
 
 
-def test_finalizers_of_garbage_of_others_do_not_count() -> None:
+def test_finalizers_of_other_tests_garbage_are_not_counted() -> None:
     alone = instructions_of(allocate)
     for _ in range(300):
         Left()

@@ -30,7 +30,7 @@ JUnit Jupiter > AnyTest > testFour() :: STARTED
 """
 
 
-def test_the_feed_of_the_launcher_is_read() -> None:
+def test_the_output_of_the_test_launcher_is_parsed() -> None:
     tests = read_feed(FEED.splitlines(), timed_out=True)
 
     assert [(test.name, test.status) for test in tests] == [
@@ -43,7 +43,7 @@ def test_the_feed_of_the_launcher_is_read() -> None:
     assert tests[3].detail == "it did not end within the time limit"
 
 
-def test_outcomes_have_their_reasons() -> None:
+def test_each_test_has_its_outcome_and_reason() -> None:
     excluded = (MethodPattern("AnyTest", re.compile("test(One|Two)"), "reads metrics"),)
 
     outcomes = judge(read_feed(FEED.splitlines()), excluded)["AnyTest"]

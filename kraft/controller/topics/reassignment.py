@@ -101,7 +101,7 @@ def _alter(
         else:
             check_assignment(cluster, replicas)
             if not allow_replication_factor_change:
-                _check_factor(name, cluster.table.state_of(row), replicas)
+                _check_factor(cluster.table.state_of(row), replicas)
             context.reassign(builder, row, replicas)
     except KraftError as error:
         return error
@@ -147,7 +147,7 @@ def _row(cluster: ClusterMetadata, topic: str, partition: int) -> int:
     return row
 
 
-def _check_factor(name: TopicPartition, state: Mapping[str, Any], replicas: Sequence[int]) -> None:
+def _check_factor(state: Mapping[str, Any], replicas: Sequence[int]) -> None:
     staying = {*state["replicas"], *state["adding_replicas"]} - {*state["removing_replicas"]}
     factor = len(staying)
     if len(replicas) != factor:

@@ -72,7 +72,7 @@ def test_another_processor_or_python_does_not_compare(
         allowed(tmp_path, result, other)
 
 
-def test_a_work_that_only_one_side_has_is_not_passed_over(
+def test_a_work_that_only_one_side_has_fails_the_check(
     tmp_path: Path, result: dict[str, Any]
 ) -> None:
     fewer = copy.deepcopy(result)
@@ -83,14 +83,14 @@ def test_a_work_that_only_one_side_has_is_not_passed_over(
         allowed(tmp_path, fewer, result)
 
 
-def test_a_work_that_was_not_counted_is_missed(tmp_path: Path, result: dict[str, Any]) -> None:
+def test_a_work_without_a_count_fails_the_check(tmp_path: Path, result: dict[str, Any]) -> None:
     uncounted = copy.deepcopy(result)
     del uncounted["benchmarks"][0]["extra_info"]["instructions"]
     with pytest.raises(SystemExit, match=r"bench_counted\[decode\]"):
         allowed(tmp_path, result, uncounted)
 
 
-def test_a_timed_result_is_no_counted_one(tmp_path: Path, result: dict[str, Any]) -> None:
+def test_a_timed_result_is_rejected_as_not_counted(tmp_path: Path, result: dict[str, Any]) -> None:
     timed = result | {"machine_info": {"node": "a-machine"}}
     with pytest.raises(SystemExit, match="no counted result"):
         allowed(tmp_path, result, timed)

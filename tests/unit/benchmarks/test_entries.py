@@ -26,7 +26,7 @@ def run_with(*entries: dict[str, Any], partitions: int = 50_000) -> dict[str, An
     }
 
 
-def test_a_peers_line_becomes_a_point_with_its_rounds_and_size() -> None:
+def test_the_line_of_a_peer_becomes_a_point_with_its_rounds_and_size() -> None:
     entry = entry_of(
         LINE | {"values_s": [0.2, 0.1, 0.3]},
         suite_file="benchmarks/bench_peers.py",
@@ -42,17 +42,17 @@ def test_a_peers_line_becomes_a_point_with_its_rounds_and_size() -> None:
     assert (point["median"], point["values"]) == (0.2, [0.2, 0.1, 0.3])
 
 
-def test_what_was_not_timed_is_no_entry() -> None:
+def test_a_line_without_times_gives_no_entry() -> None:
     assert entry_of(LINE | {"bytes": 1000}, suite_file="benchmarks/bench_table.py") is None
 
 
-def test_a_suite_is_the_floor_in_the_files_name() -> None:
+def test_a_suite_is_named_after_its_file() -> None:
     """A suite is named after the layer in its file name."""
     assert suite_of("benchmarks/bench_log_sync.py::bench_append_sync[small]") == "log"
     assert suite_of("benchmarks/bench_codec.py::bench_decode[10000]") == "codec"
 
 
-def test_a_row_is_judged_at_the_runs_own_size_of_cluster() -> None:
+def test_a_row_of_the_speed_table_has_the_largest_cluster_of_its_run() -> None:
     def timed(work: str, total: int, seconds: list[float], prefix: str = "") -> dict[str, Any]:
         line = {"work": work, "unit": "records", "count": 100, "total": total, **summary(seconds)}
         entry = entry_of(line, suite_file="benchmarks/bench_codec.py", prefix=prefix)

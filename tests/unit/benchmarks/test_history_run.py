@@ -32,7 +32,7 @@ def test_the_sources_of_a_commit_without_sub_packages_are_found(tmp_path: Path) 
     assert name_in(tmp_path, tmp_path / "table.pyx") == "table"
 
 
-def test_where_one_source_ends_and_the_next_begins_counts() -> None:
+def test_the_digest_depends_on_the_boundaries_between_sources() -> None:
     """The digest of several sources depends on the boundaries between them."""
     assert digest(b"ab", b"c") != digest(b"a", b"bc")
 
@@ -68,7 +68,7 @@ def test_a_kept_result_is_small_and_names_no_machine() -> None:
     assert "data" not in kept(made(ROUNDS_KEPT + 1))["benchmarks"][0]["stats"]
 
 
-def test_a_run_of_a_past_commit_stands_where_the_commit_does(tmp_path: Path) -> None:
+def test_a_run_of_a_past_commit_gets_the_time_of_the_commit(tmp_path: Path) -> None:
     """The run gets the time of its commit; ``measured`` keeps the time of the run."""
     commit = Commit("a" * 40, "2026-11-21T10:03:07+00:00", "then", "Faster", 1017, tmp_path)
     result = backdated(made(3), commit, 2)
@@ -78,7 +78,7 @@ def test_a_run_of_a_past_commit_stands_where_the_commit_does(tmp_path: Path) -> 
     assert result["commit_info"]["subject"] == "Faster"
 
 
-def test_commits_of_one_second_stay_in_order_whatever_run_it_is(tmp_path: Path) -> None:
+def test_runs_of_commits_of_one_second_are_ordered_by_commit(tmp_path: Path) -> None:
     first, second = (
         Commit(letter * 40, "2026-11-21T14:18:34+00:00", "then", "", ancestors, tmp_path)
         for letter, ancestors in (("a", 7), ("b", 8))

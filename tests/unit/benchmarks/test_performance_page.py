@@ -72,7 +72,7 @@ def history(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_speed_up_is_told_at_its_commit(history: Path) -> None:
+def test_a_speed_up_is_listed_with_its_commit(history: Path) -> None:
     page = performance_page.pages(history)[performance_page.PAGE]
     changes = [line for line in page.splitlines() if "Change number" in line]
     assert len(changes) == 1
@@ -92,7 +92,7 @@ def test_counts_have_a_section_of_their_own(history: Path) -> None:
     assert "Change number 7 | counted | 2.00 k | 1.00 k | -50.0 %" in counted
 
 
-def test_a_quick_run_is_not_kept_for_a_full_one(tmp_path: Path) -> None:
+def test_a_quick_run_is_rejected_as_not_full(tmp_path: Path) -> None:
     path = tmp_path / "quick.json"
     path.write_text(json.dumps(run_of(1, {"bench_decode": 0.1}) | {"quick": True}))
     with pytest.raises(SystemExit, match="no full run"):

@@ -78,12 +78,12 @@ def test_a_directory_of_many_segments_is_one_log(kraft: Run) -> None:
     assert offsets == list(range(open_metadata(CONTROLLER).source.log_end_offset))  # type: ignore[union-attr]
 
 
-def test_a_range_of_offsets(kraft: Run) -> None:
+def test_only_a_range_of_offsets_is_printed(kraft: Run) -> None:
     ran = kraft("log", "dump", CONTROLLER, "--since", 600, "--until", 640, "--json")
     assert [json.loads(line)["offset"] for line in ran.lines] == list(range(600, 640))
 
 
-def test_one_type_by_any_of_its_names(kraft: Run) -> None:
+def test_a_record_type_is_found_by_any_of_its_names(kraft: Run) -> None:
     names = ("Config", "config", "CONFIG_RECORD", "ConfigRecord")
     printed = {kraft("log", "dump", BROKER, "--type", name, "--json").out for name in names}
     assert len(printed) == 1
@@ -91,7 +91,7 @@ def test_one_type_by_any_of_its_names(kraft: Run) -> None:
     assert types == {"CONFIG_RECORD"}
 
 
-def test_a_control_record_and_a_data_record_asked_for_together(kraft: Run) -> None:
+def test_control_and_data_records_can_be_selected_together(kraft: Run) -> None:
     ran = kraft("log", "dump", BROKER, "--type", "LeaderChange", "--type", "Topic", "--json")
     assert {json.loads(line)["type"] for line in ran.lines} == {"LeaderChange", "TOPIC_RECORD"}
 
@@ -124,7 +124,7 @@ def offsets(kraft: Run, *arguments: object) -> list[int]:
     return [json.loads(line)["offset"] for line in kraft("log", "dump", *arguments, "--json").lines]
 
 
-def test_a_topic_by_name_or_id_from_its_creation_to_its_end(
+def test_records_of_a_topic_are_found_by_name_or_id_from_creation_to_removal(
     kraft: Run, of_two_topics: Path
 ) -> None:
     assert offsets(kraft, of_two_topics, "--topic", "orders") == [0, 1, 4, 6, 8]
@@ -134,17 +134,21 @@ def test_a_topic_by_name_or_id_from_its_creation_to_its_end(
     assert both == list(range(9))
 
 
-def test_a_topic_created_before_the_first_printed_offset(kraft: Run, of_two_topics: Path) -> None:
+def test_records_of_a_topic_created_before_the_first_printed_offset_are_found(
+    kraft: Run, of_two_topics: Path
+) -> None:
     assert offsets(kraft, of_two_topics, "--topic", "orders", "--since", 5) == [6, 8]
     assert offsets(kraft, of_two_topics, "--topic", str(ORDERS), "--since", 3) == [4, 6, 8]
 
 
-def test_a_topic_and_a_type_together(kraft: Run, of_two_topics: Path) -> None:
+def test_a_topic_and_a_record_type_can_be_selected_together(
+    kraft: Run, of_two_topics: Path
+) -> None:
     wanted = ("--topic", "orders", "--type", "PartitionChange", "--type", "RemoveTopic")
     assert offsets(kraft, of_two_topics, *wanted) == [6, 8]
 
 
-def test_batches_alone(kraft: Run, of_two_topics: Path) -> None:
+def test_batches_are_printed_without_records(kraft: Run, of_two_topics: Path) -> None:
     ran = kraft("log", "dump", of_two_topics, "--batches", "--json")
     batches = [json.loads(line) for line in ran.lines]
     assert [(each["baseOffset"], each["count"]) for each in batches] == [

@@ -73,7 +73,7 @@ def test_records_are_counted_by_type(kraft: Run) -> None:
     assert sum(by_type.values()) == sum(line.startswith("| ") for line in text.splitlines())
 
 
-def test_the_text_of_the_summary(kraft: Run) -> None:
+def test_the_summary_has_the_expected_text(kraft: Run) -> None:
     ran = kraft("open", CONTROLLER)
     assert ran.code == 0
     for title in ("Cluster", "Quorum", "Brokers", "Controllers", "Contents", "Records"):
@@ -95,13 +95,13 @@ def test_no_secret_is_shown(kraft: Run) -> None:
 
 
 @pytest.mark.parametrize("offset", [0, 1, 700, MOMENTS["end"]])
-def test_every_available_offset(kraft: Run, offset: int) -> None:
+def test_every_available_offset_can_be_opened(kraft: Run, offset: int) -> None:
     document = kraft("open", CONTROLLER, "--at", offset, "--json").json
     assert document["offsets"]["asOf"] == offset
     assert sum(document["records"]["log"]["byType"].values()) == offset
 
 
-def test_a_snapshot_alone(kraft: Run) -> None:
+def test_a_snapshot_without_its_log_can_be_opened(kraft: Run) -> None:
     snapshot = max((CONTROLLER / METADATA_LOG).glob("*.checkpoint"))
     document = kraft("open", snapshot, "--json").json
     assert document["offsets"]["asOf"] == int(snapshot.name[:20])

@@ -57,7 +57,7 @@ def test_replication_lists_leader_followers_observers(kraft: Run) -> None:
     assert [row["Status"] for row in document] == ["Leader", "Follower", "Follower", "Observer"]
 
 
-def test_times_can_be_printed_as_time_passed(kraft: Run) -> None:
+def test_times_can_be_printed_as_ages(kraft: Run) -> None:
     with RunningNodes() as nodes:
         ran = kraft("quorum", "describe", "--replication", "--human-readable", *at(nodes))
     assert "ms ago" in ran.lines[1]

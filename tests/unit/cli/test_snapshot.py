@@ -144,7 +144,9 @@ def changed(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_each_difference_is_a_line_with_the_record_that_made_it(kraft: Run, changed: Path) -> None:
+def test_diff_prints_each_difference_with_the_record_that_caused_it(
+    kraft: Run, changed: Path
+) -> None:
     ran = kraft("snapshot", "diff", changed, "--at-a", 3)
     assert ran.code == 3
     assert ran.lines == [
@@ -160,7 +162,7 @@ def test_each_difference_is_a_line_with_the_record_that_made_it(kraft: Run, chan
     ]
 
 
-def test_the_same_in_json(kraft: Run, changed: Path) -> None:
+def test_diff_prints_the_differences_as_json(kraft: Run, changed: Path) -> None:
     ran = kraft("snapshot", "diff", changed, "--at-a", 3, "--json")
     assert ran.code == 3
     assert (ran.json["a"]["offset"], ran.json["b"]["offset"]) == (3, 7)

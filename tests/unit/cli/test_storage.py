@@ -49,7 +49,7 @@ def test_a_node_is_formatted_and_inspected(kraft: Run, controller: Path) -> None
     assert ignored.out == "All of the log directories are already formatted.\n"
 
 
-def test_a_format_told_in_json(kraft: Run, controller: Path) -> None:
+def test_format_prints_its_result_as_json(kraft: Run, controller: Path) -> None:
     ran = kraft(
         *("storage", "format", "-t", "c", "-c", controller, "-s", "-r", "4.1", "--json"),
         *("-f", "group.version=0", "-S", "SCRAM-SHA-512=[name=alice,password=secret]"),
@@ -64,13 +64,13 @@ def test_a_format_told_in_json(kraft: Run, controller: Path) -> None:
     assert "secret" not in ran.out + ran.err
 
 
-def test_a_refusal_says_what_to_do(kraft: Run, controller: Path) -> None:
+def test_format_without_first_voters_names_the_options(kraft: Run, controller: Path) -> None:
     ran = kraft("storage", "format", "-t", "c", "-c", controller)
     assert ran.code == REFUSED
     assert "--standalone, --initial-controllers, or --no-initial-controllers" in ran.err
 
 
-def test_ids_versions_and_dependencies(kraft: Run) -> None:
+def test_random_ids_version_mappings_and_feature_dependencies_are_printed(kraft: Run) -> None:
     assert len(Uuid.parse(kraft("storage", "random-uuid").out.strip())) == 16
     mapping = kraft("storage", "version-mapping", "-r", "3.9")
     assert mapping.lines[:2] == ["metadata.version=21 (3.9)", "kraft.version=1"]

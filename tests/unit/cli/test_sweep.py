@@ -11,7 +11,7 @@ from tests.unit.cli.conftest import CONTROLLER, Run
 pytest.importorskip("numba")
 
 
-def test_the_worst_outages_as_a_table(kraft: Run) -> None:
+def test_the_worst_outages_are_printed_as_a_table(kraft: Run) -> None:
     ran = kraft("sweep", "outages", "--from", CONTROLLER, "--top", 2)
     assert ran.code == 0
     assert "outages swept" in ran.out
@@ -26,7 +26,7 @@ def test_json_is_the_report(kraft: Run) -> None:
     assert ran.json == sweep_outages(open_metadata(CONTROLLER)).as_dict()
 
 
-def test_only_what_is_asked_for_is_swept(kraft: Run) -> None:
+def test_only_the_requested_outages_are_swept(kraft: Run) -> None:
     arguments = ("--no-brokers", "--no-racks", "--no-pairs", "--lose", "2,1", "--lose", "1")
     ran = kraft("sweep", "outages", "--from", CONTROLLER, "--json", *arguments)
     assert [each["brokers"] for each in ran.json["worst"]] == [[2, 1], [1]]
@@ -56,7 +56,7 @@ def test_a_list_that_names_no_brokers_is_wrong_usage(kraft: Run) -> None:
     assert (ran.code, "broker 77 is not registered" in ran.err) == (1, True)
 
 
-def test_a_directory_that_is_not_there_is_no_threshold_that_is_exceeded(kraft: Run) -> None:
+def test_a_missing_directory_has_another_exit_code_than_an_exceeded_limit(kraft: Run) -> None:
     ran = kraft("sweep", "outages", "--from", CONTROLLER / "nowhere", "--max-unavailable", 0)
     assert ran.code == 1
     assert ran.err.startswith("error: no such file or directory")

@@ -18,7 +18,7 @@ from tests.harness.planted import the_high_watermark_is_one_too_high
 from tests.unit.cli.conftest import Run
 
 
-def test_seeds_that_hold(kraft: Run) -> None:
+def test_seeds_without_a_violation_have_exit_code_0(kraft: Run) -> None:
     ran = kraft("sweep", "simulate", "--seeds", "5..11", "--events", "300", "--jobs", "1")
     assert ran.code == OK
     assert ran.out.startswith("6 seeds, ")
@@ -32,7 +32,7 @@ def test_seeds_that_hold(kraft: Run) -> None:
     assert (document["violations"], document["shrunk"], document["left"]) == ([], [], None)
 
 
-def test_whole_clusters(kraft: Run) -> None:
+def test_clusters_with_controllers_are_simulated_on_request(kraft: Run) -> None:
     ran = kraft(
         *("sweep", "simulate", "--controllers", "--seeds", "2", "--events", "200", "--json")
     )
@@ -41,7 +41,7 @@ def test_whole_clusters(kraft: Run) -> None:
     assert ran.json["counts"]["claims"] > 0
 
 
-def test_a_seed_that_fails_is_told_small_and_can_be_seen_again(kraft: Run) -> None:
+def test_a_failing_seed_is_minimised_and_its_command_replays_it(kraft: Run) -> None:
     with the_high_watermark_is_one_too_high():
         ran = kraft("sweep", "simulate", "--seeds", "5..9", "--events", "300", "--jobs", "1")
         assert ran.code == FAILED
@@ -67,7 +67,7 @@ def test_a_seed_that_fails_is_told_small_and_can_be_seen_again(kraft: Run) -> No
     assert kraft(*command).code == OK
 
 
-def test_a_whole_seed_is_made_small_on_request(kraft: Run) -> None:
+def test_a_replay_of_a_whole_seed_is_minimised(kraft: Run) -> None:
     with the_high_watermark_is_one_too_high():
         ran = kraft("sweep", "simulate", "--replay", "quorum:7:300")
     assert ran.code == FAILED
@@ -75,7 +75,7 @@ def test_a_whole_seed_is_made_small_on_request(kraft: Run) -> None:
 
 
 @pytest.mark.parametrize("given", [("--seeds", "9..3"), ("--replay", "quorum:x")])
-def test_what_is_not_understood_is_refused(given: tuple[str, str]) -> None:
+def test_malformed_arguments_are_rejected(given: tuple[str, str]) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "kraft", "sweep", "simulate", *given],
         capture_output=True,
@@ -95,7 +95,7 @@ def ignores_interrupts(pid: int) -> bool:
     return bool(int(mask, 16) >> (signal.SIGINT - 1) & 1)
 
 
-def test_ctrl_c_tells_what_is_done_and_what_is_left() -> None:
+def test_ctrl_c_prints_the_finished_and_the_remaining_seeds() -> None:
     process = subprocess.Popen(
         [
             *(sys.executable, "-m", "kraft", "sweep", "simulate", "--json", "--jobs", "2"),

@@ -44,7 +44,7 @@ def moments() -> list[tuple[str, str, int]]:
 
 @pytest.mark.parametrize(("recorded", "moment", "offset"), moments())
 @pytest.mark.parametrize("name", ["", *FILTERS])
-def test_what_is_described_is_what_kafka_described(
+def test_the_description_equals_that_of_kafka_topics(
     kraft: Run, recorded: str, moment: str, offset: int, name: str
 ) -> None:
     directory = DATA.parent / recorded
@@ -55,7 +55,7 @@ def test_what_is_described_is_what_kafka_described(
     assert normal(ran.out) == normal(read_text(directory / "text" / moment / file))
 
 
-def test_topics_come_by_name_and_partitions_by_id(kraft: Run) -> None:
+def test_topics_are_sorted_by_name_and_partitions_by_id(kraft: Run) -> None:
     documents = kraft("topics", "describe", "--from", CONTROLLER, "--json").json
     names = [each["topic"] for each in documents]
     assert names == sorted(names)
@@ -64,7 +64,7 @@ def test_topics_come_by_name_and_partitions_by_id(kraft: Run) -> None:
         assert ids == list(range(each["partitionCount"]))
 
 
-def test_one_topic_by_name_and_by_id(kraft: Run) -> None:
+def test_one_topic_is_found_by_name_and_by_id(kraft: Run) -> None:
     (by_name,) = kraft(
         "topics", "describe", "--from", CONTROLLER, "--topic", "payments", "--json"
     ).json
@@ -89,13 +89,13 @@ def test_json_with_a_filter_holds_only_the_partitions_that_pass(kraft: Run) -> N
     assert all(partition["leader"] == -1 for each in ran.json for partition in each["partitions"])
 
 
-def test_a_topic_that_there_is_not_is_refused_in_kafkas_words(kraft: Run) -> None:
+def test_an_unknown_topic_is_an_error_in_kafkas_words(kraft: Run) -> None:
     ran = kraft("topics", "describe", "--from", CONTROLLER, "--topic", "nope")
     assert ran.code == 1
     assert ran.err == "error: Topic 'nope' does not exist as expected\n"
 
 
-def test_two_filters_at_a_time_are_wrong_usage(kraft: Run) -> None:
+def test_two_filters_at_once_are_wrong_usage(kraft: Run) -> None:
     filters = ("--unavailable-partitions", "--at-min-isr-partitions")
     ran = kraft("topics", "describe", "--from", CONTROLLER, *filters)
     assert ran.code == 2

@@ -132,7 +132,7 @@ class TestBrokers:
         with pytest.raises(ReplayError, match="security protocol 4"):
             applied(unknown)
 
-    def test_fence_and_unfence_records_of_3_2(self) -> None:
+    def test_fence_and_unfence_records_of_3_2_are_applied(self) -> None:
         state = applied(
             register(1, 0), records.UnfenceBroker(id=1, epoch=0), register(2, 0, fenced=False)
         )
@@ -178,7 +178,7 @@ def test_a_log_without_metadata_version_has_the_first_level() -> None:
     assert applied(records.NoOp()).metadata_version == 1
 
 
-def test_configs_by_resource_and_null_deletes() -> None:
+def test_configs_are_kept_by_resource_and_a_null_value_deletes() -> None:
     state = applied(
         records.Config(2, "orders", "retention.ms", "1000"),
         records.Config(2, "orders", "cleanup.policy", "compact"),
@@ -246,7 +246,7 @@ def test_the_order_of_a_quota_entitys_parts_does_not_matter() -> None:
     assert quota_entity({"user": None}) not in state.client_quotas
 
 
-def test_producer_ids_only_grow() -> None:
+def test_a_record_that_does_not_raise_the_next_producer_id_is_rejected() -> None:
     state = applied(records.ProducerIds(broker_id=1, broker_epoch=5, next_producer_id=1000))
     assert state.next_producer_id == 1000
     with pytest.raises(ReplayError, match="from 1000 to 1000"):
@@ -276,7 +276,7 @@ def test_an_acl_is_added_replaced_and_removed_by_its_id() -> None:
         state.apply(records.RemoveAccessControlEntry(id=uuid(1)), 3)
 
 
-def test_scram_credentials_by_mechanism_and_no_repr_shows_a_key() -> None:
+def test_scram_credentials_are_kept_by_mechanism_and_no_repr_shows_a_key() -> None:
     def credential(mechanism: int, iterations: int) -> Record:
         return records.UserScramCredential(
             name="alice",
@@ -515,7 +515,7 @@ def test_records_of_topics_and_transactions_are_ignored_but_unknown_types_reject
         state.apply(FromTheFuture(), 4)
 
 
-def test_the_repr_counts() -> None:
+def test_the_repr_shows_the_counts() -> None:
     assert repr(applied(register(1, 0))).startswith(
         "ClusterState(metadata_version=1, last_offset=0, brokers=1, controllers=0"
     )

@@ -70,7 +70,7 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> tuple[Report, Path]:
     return million.run(small(directory=directory), no_bars), directory
 
 
-def test_a_run_lives_through_every_stage_and_ends_with_what_it_dropped(
+def test_a_run_has_every_stage_and_loads_the_state_that_it_dropped(
     kept: tuple[Report, Path],
 ) -> None:
     """The report has all stages, and the loaded states equal the state that was dropped."""
@@ -92,7 +92,7 @@ def test_a_run_lives_through_every_stage_and_ends_with_what_it_dropped(
     assert min(stage.resident_size for stage in report.stages) > 0
 
 
-def test_what_it_wrote_is_a_metadata_directory_like_any_other(kept: tuple[Report, Path]) -> None:
+def test_a_run_writes_an_ordinary_metadata_directory(kept: tuple[Report, Path]) -> None:
     report, directory = kept
     seed = kraft.open_metadata(SEED)
     grown = kraft.open_metadata(directory)
@@ -110,7 +110,7 @@ def test_what_it_wrote_is_a_metadata_directory_like_any_other(kept: tuple[Report
     assert len(grown.at(seed.next_offset).partitions) == len(seed.partitions)
 
 
-def test_a_batch_holds_at_most_ten_thousand_records(kept: tuple[Report, Path]) -> None:
+def test_written_batches_hold_at_most_ten_thousand_records(kept: tuple[Report, Path]) -> None:
     with Log.open(kept[1] / "__cluster_metadata-0", read_only=True) as log:
         counts = scan(log.fetch(log.log_start_offset, 1 << 40)).record_counts
     assert 1000 < counts.max() <= 10_000
@@ -138,12 +138,14 @@ def test_a_grown_cluster_can_be_the_seed_of_a_bigger_one(kept: tuple[Report, Pat
 @pytest.mark.parametrize(
     ("racks", "replication_factor"), [(1, 1), (1, 3), (2, 3), (4, 4), (12, 8), (3, 12)]
 )
-def test_every_shape_of_cluster_loads_equal(racks: int, replication_factor: int) -> None:
+def test_clusters_of_any_racks_and_replication_factor_load_equal(
+    racks: int, replication_factor: int
+) -> None:
     settings = small(partitions=1500, racks=racks, replication_factor=replication_factor)
     assert million.run(settings, no_bars).is_equal
 
 
-def test_the_cluster_after_each_stage(tmp_path: Path) -> None:
+def test_each_stage_changes_the_cluster_as_described(tmp_path: Path) -> None:
     scenario = Scenario(small(), tmp_path, no_bars)
     million.open_seed(scenario)
     seeded = len(scenario.metadata.partitions)
@@ -211,14 +213,14 @@ def test_ctrl_c_in_any_stage_leaves_nothing(name: str, temporary_place: Path) ->
     interrupted = []
 
     @contextmanager
-    def pressing(description: str, total: float | None) -> Iterator[Callable[[float], None]]:
+    def interrupting(description: str, total: float | None) -> Iterator[Callable[[float], None]]:
         yield lambda done: None
         if description == name:
             interrupted.extend(temporary_place.iterdir())
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        million.run(small(partitions=600, keep=True), pressing)
+        million.run(small(partitions=600, keep=True), interrupting)
     assert len(interrupted) == 1
     assert list(temporary_place.iterdir()) == []
 

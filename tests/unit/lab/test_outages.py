@@ -51,7 +51,7 @@ def cluster(*partitions: tuple[list[int], list[int]], **configs: str) -> Metadat
     return metadata
 
 
-def test_the_loss_of_one_broker_and_of_both_that_are_in_sync() -> None:
+def test_the_loss_of_one_broker_and_of_both_in_sync_replicas_is_counted() -> None:
     metadata = cluster(
         ([1, 2, 3], [1, 2]), ([2, 3, 4], [2, 3, 4]), ([1], [1]), min_insync_replicas="2"
     )

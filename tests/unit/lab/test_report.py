@@ -79,6 +79,6 @@ def test_one_difference_makes_the_whole_run_different() -> None:
     assert made.as_dict()["checks"][1]["firstDifference"]["before"] == [1, 2]
 
 
-def test_durations_and_sizes_as_text() -> None:
+def test_durations_and_sizes_have_readable_units() -> None:
     assert [size(999), size(2048), size(5 << 30)] == ["999 B", "2.0 KiB", "5.00 GiB"]
     assert [duration(0.0123), duration(61.5)] == ["12.3 ms", "61.50 s"]

@@ -73,7 +73,7 @@ def test_times_count_from_the_start_of_the_run(tmp_path: Path) -> None:
     assert Trace(tmp_path / "trace").header == header
 
 
-def test_columns_of_events_are_events(tmp_path: Path) -> None:
+def test_events_can_be_written_as_columns(tmp_path: Path) -> None:
     with TraceWriter(tmp_path / "trace", HEADER) as trace:
         trace.events("many", np.arange(5), np.arange(5) * 10, 2)
         with pytest.raises(InvalidRequestError, match="columns of different lengths"):

@@ -28,7 +28,7 @@ def test_a_temporary_directory_is_removed_with_its_files(temporary_place: Path) 
 
 @pytest.mark.parametrize("end", [KeyboardInterrupt, ValueError])
 @pytest.mark.parametrize("keep", [True, False])
-def test_it_is_removed_after_ctrl_c_and_errors_even_with_keep(
+def test_a_temporary_directory_is_removed_after_ctrl_c_and_errors_even_with_keep(
     end: type[BaseException], keep: bool, temporary_place: Path
 ) -> None:
     with pytest.raises(end):
@@ -36,7 +36,7 @@ def test_it_is_removed_after_ctrl_c_and_errors_even_with_keep(
     assert list(temporary_place.iterdir()) == []
 
 
-def test_it_stays_with_keep() -> None:
+def test_a_temporary_directory_stays_with_keep() -> None:
     with workspace(None, keep=True, needed_size=0) as path:
         (path / "file").write_text("written")
     assert (path / "file").read_text() == "written"

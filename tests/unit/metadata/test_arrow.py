@@ -3,40 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
-from kraft.metadata.facade import Metadata, open_metadata
+from kraft.metadata.facade import open_metadata
 from kraft.records import Uuid
+from tests.harness.partition_rows import partition_rows
 
 pa = pytest.importorskip("pyarrow")
 
 DATA = Path(__file__).parents[2] / "data"
-
-
-def row_by_row(metadata: Metadata) -> list[dict[str, Any]]:
-    """Return every partition as a dict, read one by one from ``Partitions.row``."""
-    return [
-        {
-            "topic": info.topic,
-            "topic_id": str(metadata.topics[info.topic].id),
-            "partition": info.partition,
-            "leader": info.leader,
-            "leader_epoch": info.leader_epoch,
-            "partition_epoch": info.partition_epoch,
-            "leader_recovery_state": info.leader_recovery_state,
-            "replicas": list(info.replicas),
-            "isr": list(info.isr),
-            "elr": list(info.elr),
-            "last_known_elr": list(info.last_known_elr),
-            "adding_replicas": list(info.adding_replicas),
-            "removing_replicas": list(info.removing_replicas),
-            "directories": [str(each) for each in info.directories],
-        }
-        for info in metadata.partitions
-    ]
 
 
 @pytest.mark.parametrize("node", ["kafka-4.3/controller-101", "kafka-3.9/controller-101"])
@@ -48,7 +25,7 @@ def test_every_column_equals_the_rows(node: str, at: int | None) -> None:
     rows = metadata.cluster.table.live_rows()
     arrow = ArrowPartitions(metadata.cluster.table)
     table = pa.table({name: arrow.column(name, rows) for name in ARROW_COLUMNS})
-    expected = row_by_row(metadata)
+    expected = partition_rows(metadata)
     assert table.to_pylist() == expected
     # Some rows, in any order.
     chosen = np.random.default_rng(1).permutation(len(rows))[:50]
@@ -75,9 +52,10 @@ def test_rows_of_a_reassignment_and_of_a_removed_topic_are_exact() -> None:
     assert len(metadata.partitions.irregular_rows) >= len(moving) > 0
     arrow = ArrowPartitions(table)
     made = pa.table({name: arrow.column(name, rows) for name in ARROW_COLUMNS})
-    assert made.to_pylist() == row_by_row(metadata)
+    assert made.to_pylist() == partition_rows(metadata)
     assert metadata.to_arrow().select(["topic", "partition", "isr"]).to_pylist() == [
-        {name: row[name] for name in ("topic", "partition", "isr")} for row in row_by_row(metadata)
+        {name: row[name] for name in ("topic", "partition", "isr")}
+        for row in partition_rows(metadata)
     ]
 
 

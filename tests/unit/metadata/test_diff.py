@@ -133,7 +133,7 @@ def test_directories_are_compared_by_their_ids() -> None:
     assert (only.field, only.before, only.after) == ("directories", (D1, D2), (D2, D1))
 
 
-def test_more_replicas_than_the_other_sides_stride() -> None:
+def test_tables_of_different_stride_are_compared() -> None:
     before = made([Topic("orders", ORDERS), partition(0)])
     wide = partition(0, replicas=[1, 2, 3, 4, 5], directories=[D1, D2, D1, D2, D1])
     after = made([Topic("orders", ORDERS), wide])

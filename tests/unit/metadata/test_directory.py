@@ -87,14 +87,14 @@ class TestFind:
         shutil.move(log_dir / "__cluster_metadata-0", copy)
         assert MetadataDirectory.find(copy).metadata_dir == copy
 
-    def test_one_segment(self, log_dir: Path) -> None:
+    def test_a_single_segment_may_be_named(self, log_dir: Path) -> None:
         path = log_dir / "__cluster_metadata-0" / "00000000000000000900.log"
         found = MetadataDirectory.find(path)
         assert [(s.base_offset, s.size) for s in found.segments] == [(900, 3)]
         assert found.snapshots == ()
         assert found.log_start_offset == 900
 
-    def test_one_snapshot_and_the_bootstrap_snapshot(self, log_dir: Path) -> None:
+    def test_a_single_snapshot_or_the_bootstrap_snapshot_may_be_named(self, log_dir: Path) -> None:
         path = log_dir / "__cluster_metadata-0" / "00000000000000001200-0000000003.checkpoint"
         found = MetadataDirectory.find(path).newest_snapshot()
         assert found is not None
@@ -121,7 +121,7 @@ class TestFind:
         assert found.bootstrap_checkpoint is not None
         assert found.segments == found.snapshots == ()
 
-    def test_find_changes_nothing(self, log_dir: Path) -> None:
+    def test_find_changes_no_file(self, log_dir: Path) -> None:
         def state() -> list[tuple[str, int]]:
             return [(str(p), p.stat().st_mtime_ns) for p in sorted(log_dir.rglob("*"))]
 
@@ -131,30 +131,34 @@ class TestFind:
 
 
 class TestNothingThere:
-    def test_no_such_path(self, tmp_path: Path) -> None:
+    def test_a_path_that_does_not_exist_is_an_error(self, tmp_path: Path) -> None:
         with pytest.raises(StorageError, match="no such file or directory"):
             MetadataDirectory.find(tmp_path / "nowhere")
 
-    def test_an_empty_directory_and_what_was_looked_for(self, tmp_path: Path) -> None:
+    def test_the_error_for_an_empty_directory_names_the_expected_files(
+        self, tmp_path: Path
+    ) -> None:
         with pytest.raises(StorageError, match=r"looked for __cluster_metadata-0/, bootstrap"):
             MetadataDirectory.find(tmp_path)
 
-    def test_a_log_dir_whose_metadata_log_is_elsewhere(self, tmp_path: Path) -> None:
+    def test_the_error_for_a_log_dir_without_metadata_asks_for_metadata_log_dir(
+        self, tmp_path: Path
+    ) -> None:
         (tmp_path / "meta.properties").write_text(META_PROPERTIES)
         with pytest.raises(StorageError, match=r"is metadata\.log\.dir another directory"):
             MetadataDirectory.find(tmp_path)
 
-    def test_an_empty_metadata_log(self, tmp_path: Path) -> None:
+    def test_an_empty_metadata_log_is_an_error(self, tmp_path: Path) -> None:
         (tmp_path / "__cluster_metadata-0").mkdir()
         with pytest.raises(StorageError, match="has no metadata log"):
             MetadataDirectory.find(tmp_path)
 
-    def test_a_file_of_another_kind(self, tmp_path: Path) -> None:
+    def test_a_file_of_another_kind_is_an_error(self, tmp_path: Path) -> None:
         (tmp_path / "server.properties").write_text("")
         with pytest.raises(StorageError, match="neither a directory nor a log segment"):
             MetadataDirectory.find(tmp_path / "server.properties")
 
-    def test_the_log_of_a_data_partition(self, tmp_path: Path) -> None:
+    def test_the_log_of_a_data_partition_is_an_error(self, tmp_path: Path) -> None:
         (tmp_path / "00000000000000000000.log").write_bytes(b"x")
         (tmp_path / "partition.metadata").write_text(
             "version: 0\ntopic_id: 7wxPfKyQQeapKm8JAvo_eQ\n"
@@ -164,7 +168,7 @@ class TestNothingThere:
 
 
 class TestNewestSnapshot:
-    def test_the_newest_one_and_the_newest_before_an_offset(self, log_dir: Path) -> None:
+    def test_the_newest_snapshot_is_found_also_before_an_offset(self, log_dir: Path) -> None:
         found = MetadataDirectory.find(log_dir)
         newest = found.newest_snapshot()
         assert newest is not None
@@ -184,7 +188,7 @@ class TestNewestSnapshot:
 
 
 class TestMetaProperties:
-    def test_version_0_calls_the_node_a_broker_and_may_lack_everything(self) -> None:
+    def test_version_0_has_broker_id_and_every_field_is_optional(self) -> None:
         assert parse_meta_properties("version=0\nbroker.id=3\ncluster.id=c\n") == MetaProperties(
             0, "c", 3, None
         )

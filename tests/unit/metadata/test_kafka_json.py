@@ -48,7 +48,7 @@ def test_every_record_in_every_version_is_the_json_of_kafkas_converter() -> None
         assert data_of(record, show_secrets=True) == line["fields"], line["record"]
 
 
-def test_control_records_too() -> None:
+def test_every_control_record_is_the_json_of_kafkas_converter() -> None:
     for line in corpus("control"):
         record = decode_control(line["key"], bytes.fromhex(line["value"]))
         written = {"version": record.version, **data_of(record)}
@@ -64,7 +64,7 @@ def test_type_names_are_kafkas() -> None:
     assert type_name(KRaftVoters) == "KRaftVoters"
 
 
-def test_kraft_keeps_its_two_capitals() -> None:
+def test_field_names_are_written_in_kafkas_camel_case() -> None:
     assert camel_case("kraft_version_feature") == "kRaftVersionFeature"
     assert camel_case("end_points") == "endPoints"
     assert camel_case("rack") == "rack"

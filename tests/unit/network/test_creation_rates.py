@@ -16,7 +16,7 @@ __all__ = ["play"]
 AT_ONCE = Delay(0.0)
 
 
-def test_without_limits_nothing_waits() -> None:
+def test_without_limits_no_connection_waits() -> None:
     rates = CreationRates(RateLimits())
     assert all(rates.accept("A", "10.0.0.1", 0.0) == AT_ONCE for _ in range(1000))
 

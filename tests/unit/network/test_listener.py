@@ -90,7 +90,7 @@ def test_a_request_may_arrive_byte_by_byte(play: Callable[..., None]) -> None:
     play(scenario)
 
 
-def test_a_large_request_reaches_its_handler_whole(play: Callable[..., None]) -> None:
+def test_a_large_request_is_handled_complete(play: Callable[..., None]) -> None:
     async def scenario(node: Node) -> None:
         client = await node.client()
         body = bytes(range(256)) * 12_000

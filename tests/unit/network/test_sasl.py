@@ -37,7 +37,7 @@ from tests.unit.network.users import SCRAM, TOKEN_KEY
 __all__ = ["play"]
 
 
-def test_plain(play: Callable[..., None]) -> None:
+def test_a_client_authenticates_by_plain(play: Callable[..., None]) -> None:
     async def scenario(node: Node) -> None:
         client = await node.client()
         await client.send(
@@ -98,7 +98,9 @@ def test_a_builder_decides_the_principal_of_a_sasl_user(
     }
 
 
-def test_a_wrong_password(play: Callable[..., None], caplog: pytest.LogCaptureFixture) -> None:
+def test_a_wrong_password_is_rejected(
+    play: Callable[..., None], caplog: pytest.LogCaptureFixture
+) -> None:
     async def scenario(node: Node) -> None:
         for user in ("alice", "nobody"):
             client = await node.client()
@@ -153,7 +155,7 @@ def test_a_failure_is_answered_late(play: Callable[..., None]) -> None:
     play(scenario, security=secured(failure_delay_ms=60_000))
 
 
-def test_scram(play: Callable[..., None]) -> None:
+def test_a_client_authenticates_by_scram(play: Callable[..., None]) -> None:
     async def scenario(node: Node) -> None:
         client = await node.client()
         await handshake(client, SCRAM.name)
@@ -169,7 +171,7 @@ def test_scram(play: Callable[..., None]) -> None:
     play(scenario, security=secured())
 
 
-def test_a_delegation_token(play: Callable[..., None]) -> None:
+def test_a_client_authenticates_by_a_delegation_token(play: Callable[..., None]) -> None:
     async def scenario(node: Node) -> None:
         client = await node.client()
         await handshake(client, SCRAM.name)
@@ -188,7 +190,7 @@ def test_a_delegation_token(play: Callable[..., None]) -> None:
     play(scenario, security=secured())
 
 
-def test_a_mechanism_that_is_not_enabled(play: Callable[..., None]) -> None:
+def test_a_mechanism_that_is_not_enabled_is_rejected(play: Callable[..., None]) -> None:
     async def scenario(node: Node) -> None:
         client = await node.client()
         chosen = await handshake(client, "GSSAPI")
@@ -242,7 +244,7 @@ def test_unauthenticated_frames_leave_memory_to_others(play: Callable[..., None]
     play(scenario, Limits(max_request_memory=600_000), security=secured())
 
 
-def test_tokens_without_headers(play: Callable[..., None]) -> None:
+def test_tokens_without_request_headers_are_accepted(play: Callable[..., None]) -> None:
     """Clients older than Kafka 1.0 send tokens like this after SaslHandshake version 0."""
 
     async def scenario(node: Node) -> None:
@@ -273,7 +275,7 @@ def test_a_silent_peer_is_disconnected(
     assert "no complete SASL authentication within 50 ms" in caplog.text
 
 
-def test_a_session_ends(play: Callable[..., None]) -> None:
+def test_a_connection_is_closed_after_its_session_has_expired(play: Callable[..., None]) -> None:
     async def scenario(node: Node) -> None:
         client, other = await authenticated(node), await authenticated(node)
         end_ns = time.time_ns() + 30_000_000
@@ -301,7 +303,7 @@ def test_a_peer_keeps_its_principal(play: Callable[..., None]) -> None:
     play(scenario, security=secured())
 
 
-def test_sasl_where_none_is_expected(play: Callable[..., None]) -> None:
+def test_sasl_requests_on_a_listener_without_sasl_are_rejected(play: Callable[..., None]) -> None:
     async def scenario(node: Node) -> None:
         client = await node.client()
         illegal = errors.IllegalSaslStateError.kafka_code

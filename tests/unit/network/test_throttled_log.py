@@ -18,7 +18,7 @@ class Clock:
         return self.now
 
 
-def test_the_first_is_logged_at_once_and_the_others_are_counted(
+def test_the_first_warning_is_logged_at_once_and_the_others_are_counted(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     clock = Clock()

@@ -149,7 +149,7 @@ class Old(Message, versions=(0, 2), flexible_since=2):
     dropped: int = field("int32", 5, since=2, ignorable=True)
 
 
-def test_a_classic_body_is_laid_out_as_drawn() -> None:
+def test_a_classic_body_has_exactly_the_expected_bytes() -> None:
     made = Old("ab", None, [Leaf(7), Leaf(-1)], ["", "c"])
     body = bytes.fromhex("0002 6162 ffffffff 00000002 07 ff 00000002 0000 0001 63")
     assert made.encode(1) == body
@@ -214,7 +214,7 @@ def test_a_response_is_encoded_without_the_fields_that_its_version_lacks() -> No
         deleted.encode(5)
 
 
-def test_a_nan_is_carried_bit_by_bit() -> None:
+def test_every_bit_of_a_nan_is_kept() -> None:
     bits = bytes.fromhex("7ff8000000000001")
     body = bytes.fromhex("00000001 00000000 00000001 0001 61") + bits + b"\0\0"
     assert AlterClientQuotasRequestData.decode(body, 0).encode(0) == body

@@ -134,13 +134,15 @@ def sole_voter() -> Driver:
         (started, Role.UNATTACHED, "the node started"),
     ],
 )
-def test_a_change_has_its_reason(make: Callable[[], Driver], role: Role, reason: str) -> None:
+def test_every_role_change_has_its_reason(
+    make: Callable[[], Driver], role: Role, reason: str
+) -> None:
     change = make().ready.role_change
     assert change is not None
     assert (change.role, change.reason) == (role, reason)
 
 
-def test_a_sole_voter_tells_its_election_in_one_line() -> None:
+def test_the_election_of_a_sole_voter_is_one_role_change() -> None:
     change = sole_voter().ready.role_change
     assert change is not None
     assert change.role is Role.LEADER

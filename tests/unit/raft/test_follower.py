@@ -234,7 +234,7 @@ def test_the_leader_that_a_response_names_is_fetched_from_at_once() -> None:
     assert fetch_of(node).destination == 3
 
 
-def test_a_bootstrap_server_without_news_is_not_asked_during_the_backoff() -> None:
+def test_a_bootstrap_server_that_knows_no_leader_is_not_asked_during_the_backoff() -> None:
     node = unattached()
     (send,) = node.requests(FetchRequest)
     node.reply(send, FetchResponse(6, EPOCH, -1))
@@ -282,7 +282,7 @@ def test_a_response_that_names_another_leader_of_the_epoch_is_ignored() -> None:
 
 
 @pytest.mark.parametrize("epoch", [(1 << 31) - 1, (1 << 31) - 1000])
-def test_an_epoch_that_leaves_no_elections_is_ignored(epoch: int) -> None:
+def test_the_highest_possible_epoch_is_ignored(epoch: int) -> None:
     """If a node adopted it, the quorum would soon run out of epochs for elections."""
     node = follower()
     fetch = fetch_of(node)

@@ -35,7 +35,7 @@ class LogViewBesideItsTwin(RuleBasedStateMachine):
             encode_control_records([record], base_offset=offset, epoch=epoch)
         )
         self.twin.append(1, epoch)
-        self.twin.say_voters(offset, frozenset(ids))
+        self.twin.append_voters(offset, frozenset(ids))
 
     def floor(self) -> int:
         """Return the lowest offset to which a truncation is allowed."""
@@ -78,7 +78,7 @@ class LogViewBesideItsTwin(RuleBasedStateMachine):
         self.view.begin_at(OffsetAndEpoch(*id), 100)
         self.view.load_snapshot_voters(dynamic(7), 1)
         self.twin.begin_at(*id)
-        self.twin.voters_said = [(-1, frozenset({7}))]
+        self.twin.voter_sets = [(-1, frozenset({7}))]
 
     @invariant()
     def agrees(self) -> None:

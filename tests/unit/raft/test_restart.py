@@ -30,7 +30,7 @@ from tests.harness.raft_nodes import EPOCH, driven, dynamic, key, static
         (ElectionState(EPOCH, 2, key(1)), Role.CANDIDATE, -1, key(1)),
     ],
 )
-def test_the_role_that_a_node_begins_in(
+def test_a_node_begins_in_the_role_of_its_quorum_state(
     election: ElectionState, role: Role, leader_id: int, voted: ReplicaKey | None
 ) -> None:
     node = driven(election).node
@@ -46,7 +46,7 @@ def test_a_later_epoch_of_the_log_overrides_the_file() -> None:
     assert node.written[0] == WriteElectionState(5, -1, -1, None, 0)
 
 
-def test_a_start_without_file_and_log() -> None:
+def test_a_node_starts_without_quorum_state_and_log() -> None:
     node = driven(ElectionState(), log=())
     assert (node.role, node.node.epoch) == (Role.UNATTACHED, 0)
     (send,) = node.step().requests(FetchRequest)

@@ -76,7 +76,7 @@ def rows() -> list[Any]:
 
 
 @pytest.mark.parametrize(("role", "cause"), rows())
-def test_every_row_occurs(role: Role, cause: TransitionCause) -> None:
+def test_every_row_of_the_table_of_transitions_occurs(role: Role, cause: TransitionCause) -> None:
     """The role, the quorum-state file and the election timer change as the row says."""
     driver = made(role, cause)
     node, rule = driver.node, TRANSITIONS[role, cause]

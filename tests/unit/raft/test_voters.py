@@ -18,7 +18,7 @@ def test_a_dynamic_voter_has_a_directory_id() -> None:
 
 
 @pytest.mark.parametrize(("size", "majority"), [(1, 1), (2, 2), (3, 2), (4, 3), (5, 3), (7, 4)])
-def test_majorities(size: int, majority: int) -> None:
+def test_a_majority_is_more_than_half_of_the_voters(size: int, majority: int) -> None:
     assert dynamic(*range(size)).majority == majority
 
 
@@ -67,7 +67,7 @@ def test_voters_survive_their_control_record() -> None:
     assert VoterSet.from_record(decoded) == voters
 
 
-def test_the_setting_of_static_voters() -> None:
+def test_the_setting_of_static_voters_is_parsed() -> None:
     voters = VoterSet.parse("1@host1:9001, 2@[::1]:9002,", LISTENER)
     assert voters.ids == {1, 2}
     second = voters.get(2)

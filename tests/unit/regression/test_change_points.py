@@ -73,7 +73,7 @@ def test_a_counters_step_is_reported_at_its_first_run() -> None:
     assert trusted(np.array([500.0] * 40 + [510.0])) == [40]
 
 
-def test_one_outlier_as_last_run_is_no_level_but_two_are() -> None:
+def test_one_outlier_as_last_run_is_not_a_level_but_two_are() -> None:
     random = np.random.default_rng(3)
     values = histories.stepped(random, 62, histories.normal, 0.01, 60, 0.3)
     assert indices(change_points.find(values[:61], STRICT)) == [60]

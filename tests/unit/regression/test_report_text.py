@@ -72,7 +72,7 @@ def test_times_are_utc_to_the_microsecond() -> None:
     assert report_text.iso_time(-1) == "1969-12-31T23:59:59.999999Z"
 
 
-def test_what_steers_a_terminal_is_spelled() -> None:
+def test_control_characters_are_escaped() -> None:
     assert report_text.printable("a\x1b[31m\nb\u202e") == "a\\x1b[31m\\nb\\u202e"
     assert report_text.printable("Größe 大 \\") == "Größe 大 \\"
 
@@ -96,7 +96,7 @@ def test_a_machine_is_described_by_names_and_values() -> None:
     assert report_text.machine_fields(None) == []
 
 
-def test_a_long_name_of_a_machine_keeps_what_tells_it_from_others() -> None:
+def test_a_long_name_of_a_machine_keeps_its_distinguishing_end() -> None:
     assert report_text.machine_text("laptop-1f2e3d4c") == "laptop-1f2e3d4c"
     name = report_text.machine_text("ci-runner-17-amd-epyc-7763-64-core-processor-1f2e3d4c")
     assert name == "ci-runner-17-amd-epy...-1f2e3d4c"
@@ -128,7 +128,7 @@ def test_a_repository_links_two_commits(url: str, page: str) -> None:
     assert link == page.replace("kraft.git/", "kraft/") + f"{BEFORE}...{AFTER}"
 
 
-def test_what_is_no_commit_is_no_link() -> None:
+def test_text_that_is_not_a_commit_has_no_link() -> None:
     repository = report_text.Repository("https://github.com/me/kraft")
     assert repository.comparison(None, AFTER) is None
     assert repository.comparison('"><script>', AFTER) is None
@@ -140,6 +140,6 @@ def test_what_is_no_commit_is_no_link() -> None:
 @pytest.mark.parametrize(
     "url", ["javascript:alert(1)//x/y", "github.com/me/x", "https://h", "", '"']
 )
-def test_an_address_that_is_none_is_refused(url: str) -> None:
+def test_an_invalid_repository_url_is_rejected(url: str) -> None:
     with pytest.raises(InvalidConfigError, match="not a repository URL"):
         report_text.Repository(url)

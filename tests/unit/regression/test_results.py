@@ -29,14 +29,17 @@ def run_of(content: Any, source: str = "run.json", **given: Any) -> BenchmarkRun
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_what_each_version_really_wrote_becomes_the_same_series(version: str) -> None:
+def test_recorded_files_of_each_version_become_the_same_series(version: str) -> None:
     path = FILES / f"{version}.json"
     run = read_run(path.read_bytes(), str(path))
 
     assert run.problems == ()
     assert run.version == version
     assert run.suite == ["test_sample.py"] * 4
-    assert run.benchmark == ["TestSized::test_sum"] * 2 + ["test_plain", "test_odd"]
+    assert run.benchmark == ["TestSized::test_sum"] * 2 + [
+        "test_plain",
+        "test_odd",
+    ]
     # 3.0.0 wrote no parameters, only pytest's id of them.
     sized = ['{"param":"1000"}', '{"param":"10000"}']
     odd = '{"param":"odd0"}'
@@ -90,7 +93,7 @@ def test_a_run_is_known_by_what_it_measured() -> None:
     assert run_of(document(at=0, values={**values, "test_b": [2e-05]})).run_id != run_id
 
 
-def test_machines_are_told_apart_unless_their_names_mean_nothing() -> None:
+def test_machines_are_distinguished_by_names_unless_these_are_ignored() -> None:
     one, other = (document(at=0, values={"t": [1.0]}, node=node) for node in ("a-1", "a-2"))
     assert run_of(one).machine.startswith("a-1-amd-epyc-7763-64-core-")
     assert run_of(one).machine != run_of(other).machine

@@ -61,11 +61,11 @@ NAMES = [
 
 
 @pytest.mark.parametrize(("name", "text"), NAMES)
-def test_names(name: x509.Name, text: str) -> None:
+def test_the_text_of_a_name_equals_that_of_java(name: x509.Name, text: str) -> None:
     assert subject_of(authority().issue(name).certificate_der) == text
 
 
-def test_an_empty_name() -> None:
+def test_the_text_of_an_empty_name_is_empty() -> None:
     assert subject_of(authority().issue(x509.Name([])).certificate_der) == ""
 
 

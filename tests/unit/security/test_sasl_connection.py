@@ -91,7 +91,7 @@ def test_a_failure_is_answered_and_ends_the_connection() -> None:
         ["handshake", "authenticate", "versions"],
     ],
 )
-def test_the_last_step_is_out_of_order(steps: list[str]) -> None:
+def test_a_step_out_of_order_is_rejected(steps: list[str]) -> None:
     side = connection()
 
     def take(step: str) -> None:

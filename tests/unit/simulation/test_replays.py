@@ -17,12 +17,12 @@ from kraft.simulation.replays import CONTROLLERS, QUORUM, Replay, parse
         "controllers:7:719:only=",
     ],
 )
-def test_a_replay_is_its_text(text: str) -> None:
+def test_a_replay_is_parsed_and_printed_as_the_same_text(text: str) -> None:
     assert str(parse(text)) == text
     assert parse(str(parse(text))) == parse(text)
 
 
-def test_the_parts_of_a_replay() -> None:
+def test_the_parts_of_a_replay_are_parsed() -> None:
     replay = parse(" quorum:7:719:without=loss,3,40-42:nodes=2\n")
     assert (replay.kind, replay.seed, replay.event_limit, replay.max_nodes) == (QUORUM, 7, 719, 2)
     assert replay.suppressed == Suppressed(frozenset({"loss"}), frozenset({3, 40, 41, 42}))
@@ -48,7 +48,7 @@ def test_the_parts_of_a_replay() -> None:
     ],
 )
 def test_malformed_replays_are_rejected(text: str) -> None:
-    with pytest.raises(InvalidRequestError, match="is no replay"):
+    with pytest.raises(InvalidRequestError, match="is not a replay"):
         parse(text)
 
 

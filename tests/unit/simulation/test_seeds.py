@@ -66,13 +66,13 @@ def test_the_shortest_failures_of_each_invariant_are_minimised() -> None:
     ]
 
 
-def test_a_seed_that_holds_does_not_shrink() -> None:
+def test_a_seed_without_a_violation_is_not_minimised() -> None:
     assert shrink_failure("quorum:5:300") is None
 
 
-def test_the_text_of_seeds() -> None:
+def test_ranges_of_seeds_are_parsed() -> None:
     assert parse_seeds("0..1000000") == range(1_000_000)
     assert parse_seeds("17") == range(17, 18)
     for text in ("", "a..b", "5..5", "9..3", "-4..3", "1...3"):
-        with pytest.raises(InvalidRequestError, match="names no seeds"):
+        with pytest.raises(InvalidRequestError, match="is not a range of seeds"):
             parse_seeds(text)

@@ -61,7 +61,7 @@ def high_watermark_finding() -> ShrunkFailure:
     raise AssertionError("every seed needs a fault, or all of its nodes")
 
 
-def test_few_of_two_dozen_faults_are_left() -> None:
+def test_a_failure_of_two_dozen_faults_is_minimised_to_a_few() -> None:
     shrunk = shrunk_truncated_voters()
     with voters_that_were_truncated_stay():
         first = QUORUM.run_seed(shrunk.replay.seed, 3000)
@@ -148,7 +148,7 @@ def test_the_number_of_runs_bounds_the_search() -> None:
         (("KeyError: 3", "step"), ("KeyError: 3", "poll"), False),
     ],
 )
-def test_the_kind_of_a_violation(
+def test_violations_are_of_one_kind_if_their_invariant_or_origin_is_the_same(
     one: tuple[str, str], other: tuple[str, str], is_same: bool
 ) -> None:
     def violation(what: str, where: str) -> Violation:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def test_a_session_counts_to_ten(spark: SparkSession) -> None:
+def test_a_spark_session_starts_and_counts_to_ten(spark: SparkSession) -> None:
     ran = CliRunner().invoke(app, ["doctor", "--spark", "--json"])
     assert ran.exit_code == 0, ran.output
     found = {each["name"]: each for each in json.loads(ran.stdout)["checks"]}["Spark session"]

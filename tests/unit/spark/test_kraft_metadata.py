@@ -15,6 +15,7 @@ import pytest
 from kraft.metadata.facade import open_metadata
 from kraft.metadata.log_records import read_records
 from kraft.metadata.source import MetadataSource
+from tests.harness.partition_rows import partition_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -37,27 +38,8 @@ def is_pushed(frame: DataFrame) -> bool:
 
 def library_rows(path: Path, at: int | None = None) -> list[dict[str, Any]]:
     """Return the partitions that `open_metadata` loads, as rows."""
-    metadata = open_metadata(path, at=at)
-    return [
-        {
-            "source": str(path),
-            "topic": info.topic,
-            "topic_id": str(metadata.topics[info.topic].id),
-            "partition": info.partition,
-            "leader": info.leader,
-            "leader_epoch": info.leader_epoch,
-            "partition_epoch": info.partition_epoch,
-            "leader_recovery_state": info.leader_recovery_state,
-            "replicas": list(info.replicas),
-            "isr": list(info.isr),
-            "elr": list(info.elr),
-            "last_known_elr": list(info.last_known_elr),
-            "adding_replicas": list(info.adding_replicas),
-            "removing_replicas": list(info.removing_replicas),
-            "directories": [str(each) for each in info.directories],
-        }
-        for info in metadata.partitions
-    ]
+    rows = partition_rows(open_metadata(path, at=at))
+    return [{"source": str(path)} | row for row in rows]
 
 
 def by_place(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -106,7 +88,7 @@ def test_filters_on_partitions_are_evaluated_on_columns(spark: SparkSession) -> 
     assert collected(kept) == collected(rows.where(lists))
 
 
-def test_only_the_columns_that_are_named(spark: SparkSession) -> None:
+def test_only_the_columns_of_the_schema_are_read(spark: SparkSession) -> None:
     reader = spark.read.format("kraft-metadata").schema("leader int, topic string")
     rows = reader.load(str(CLUSTER)).groupBy("leader").count().collect()
     assert {row.leader: row["count"] for row in rows} == Counter(
@@ -114,7 +96,7 @@ def test_only_the_columns_that_are_named(spark: SparkSession) -> None:
     )
 
 
-def test_topics_and_brokers(spark: SparkSession) -> None:
+def test_the_views_topics_and_brokers_equal_the_library(spark: SparkSession) -> None:
     metadata = open_metadata(CLUSTER)
     topics = {row.topic: row for row in load(spark, CLUSTER, view="topics").collect()}
     assert topics.keys() == set(metadata.topics)

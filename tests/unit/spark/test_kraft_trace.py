@@ -71,7 +71,7 @@ def test_a_file_is_divided_into_ranges_of_frames(spark: SparkSession, tmp_path: 
     assert sorted(cut.collect()) == sorted(whole.collect())
 
 
-def test_folders_patterns_and_several_paths(spark: SparkSession, tmp_path: Path) -> None:
+def test_folders_patterns_and_several_paths_are_read(spark: SparkSession, tmp_path: Path) -> None:
     write(tmp_path / "a.trace", 10, scenario="first")
     write(tmp_path / "b.trace", 20, scenario="second")
     (tmp_path / "notes.txt").write_text("no trace")

@@ -23,7 +23,7 @@ SOURCES: dict[type[DataSource], tuple[str, ...]] = {
 STREAMS = (KraftTraceSource, PytestBenchmarkSource)
 
 
-def ways(source: type[DataSource], options: dict[str, str]) -> list[Callable[[], Any]]:
+def readers_of(source: type[DataSource], options: dict[str, str]) -> list[Callable[[], Any]]:
     """Return the readers that a source makes of these options."""
     made = source(options)
     plain = source({"path": options["path"]}).schema()
@@ -38,7 +38,7 @@ def test_an_unknown_option_is_rejected_with_the_known_ones(
     source: type[DataSource], tmp_path: Path
 ) -> None:
     for name in ("pushDowns", "modes", "recursiveFileLookup"):
-        for way in ways(source, {"path": str(tmp_path), name: "true"}):
+        for way in readers_of(source, {"path": str(tmp_path), name: "true"}):
             with pytest.raises(InvalidRequestError) as refused:
                 way()
             said = str(refused.value)
@@ -51,11 +51,11 @@ def test_a_flag_is_true_or_false(source: type[DataSource], tmp_path: Path) -> No
     flags = {"pushdown", "ignoreNode", "showSecrets"} & set(SOURCES[source])
     for name in flags:
         for text in ("yes", "1", "", "truE!"):
-            for way in ways(source, {"path": str(tmp_path), name: text}):
+            for way in readers_of(source, {"path": str(tmp_path), name: text}):
                 with pytest.raises(InvalidRequestError, match=f"{name} is true or false, not"):
                     way()
         for text in ("true", "FALSE", " True "):
-            for way in ways(
+            for way in readers_of(
                 source, {"path": str(tmp_path), name.lower(): text, "MODE": "failfast"}
             ):
                 way()

@@ -28,7 +28,7 @@ def spare_blocks_of_other_tests_are_taken() -> list[ReceiveBuffer]:
     return held
 
 
-def test_what_is_written_is_read_back() -> None:
+def test_written_bytes_are_read_back() -> None:
     buffer = ReceiveBuffer(5)
     view = memoryview(buffer)
     assert (len(buffer), view.nbytes, view.readonly) == (5, 5, False)
@@ -36,7 +36,7 @@ def test_what_is_written_is_read_back() -> None:
     assert bytes(buffer) == b"three"
 
 
-def test_the_memory_is_taken_again_only_when_the_last_slice_is_gone() -> None:
+def test_memory_is_reused_only_after_its_last_slice_is_freed() -> None:
     first = ReceiveBuffer(MIB)
     place = address(first)
     part = memoryview(first)[10:20].toreadonly()
@@ -47,7 +47,7 @@ def test_the_memory_is_taken_again_only_when_the_last_slice_is_gone() -> None:
     assert address(ReceiveBuffer(MIB - 100)) == place
 
 
-def test_a_small_buffer_does_not_take_a_large_block() -> None:
+def test_a_small_buffer_does_not_use_a_large_spare_block() -> None:
     large = ReceiveBuffer(3 * MIB)
     place = address(large)
     del large

@@ -23,7 +23,7 @@ def test_numbers_are_big_endian_and_varints_as_kafka_writes_them() -> None:
     assert writer.getvalue().hex() == expected
 
 
-def test_strings_classic_and_compact() -> None:
+def test_strings_are_read_in_the_classic_and_the_compact_form() -> None:
     writer = Writer()
     writer.write_string("ab")
     writer.write_nullable_string(None)
@@ -137,6 +137,6 @@ def test_the_text_of_a_uuid_is_kafkas() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "AAAAAAAAAAAAAAAAAAAAAR", "A" * 23, "+" * 22, "é" * 22])
-def test_other_text_is_no_uuid(text: str) -> None:
+def test_malformed_text_of_a_uuid_is_rejected(text: str) -> None:
     with pytest.raises(InvalidRequestError):
         uuid_from_text(text)

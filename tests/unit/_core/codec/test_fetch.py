@@ -101,7 +101,7 @@ def test_versions_that_the_raft_layer_cannot_use_are_rejected(version: int) -> N
         decode_fetch_response(b"", version)
 
 
-def test_a_fetch_response_goes_around_its_records() -> None:
+def test_a_fetch_response_is_encoded_around_its_records_without_copying_them() -> None:
     """The encoder returns the bytes before and after the records, which it does not copy."""
     records = b"batches"
     prefix, suffix = encode_fetch_response(
@@ -113,7 +113,7 @@ def test_a_fetch_response_goes_around_its_records() -> None:
     assert body[at : at + size] == records
 
 
-def test_null_records_are_no_records() -> None:
+def test_null_records_are_read_as_zero_bytes() -> None:
     prefix, suffix = encode_fetch_response(13, 0, 7, 1, None, 95, 3, None, None, 0)
     assert prefix[-1:] == b"\1"
     assert decode_fetch_response(prefix[:-1] + b"\0" + suffix, 13)[-1] == 0

@@ -16,7 +16,7 @@ from kraft.errors import CorruptRecordError, InvalidRequestError, UnsupportedVer
 ENDPOINT = ("somewhere", 9093)
 
 
-def test_a_snapshot_response_goes_around_its_bytes() -> None:
+def test_a_snapshot_response_is_encoded_around_its_bytes_without_copying_them() -> None:
     """The encoder returns the bytes around the snapshot's bytes, which it does not copy."""
     piece = b"snapshot"
     prefix, suffix = encode_fetch_snapshot_response(
@@ -56,7 +56,7 @@ def test_a_snapshot_response_of_another_topic_is_rejected() -> None:
         decode_fetch_snapshot_response((prefix + suffix).replace(b"__cluster", b"__kluster"), 1)
 
 
-def test_a_leader_0_of_epoch_0_is_what_a_snapshot_response_leaves_out() -> None:
+def test_a_leader_0_of_epoch_0_is_omitted_from_a_snapshot_response() -> None:
     """Both are the defaults in Kafka's schema, so the encoder omits the tagged field."""
     prefix, suffix = encode_fetch_snapshot_response(1, 98, 0, 0, None, None, 0, 0, 0)
     assert suffix == b"\0\0\0"

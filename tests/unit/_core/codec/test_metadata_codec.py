@@ -45,7 +45,7 @@ def tree(body: str, version: int = 0) -> Record:
     return CODEC.decode(bytes.fromhex(f"{FRAME}{version:02x}{body}"))
 
 
-def test_a_record_is_laid_out_as_drawn() -> None:
+def test_a_record_has_exactly_the_expected_bytes() -> None:
     made = Tree(7, None, [Leaf("ab")], flag=False, ids=[Uuid(range(16))])
     value = CODEC.encode(made, 0)
     assert value.hex() == (
@@ -67,7 +67,7 @@ def test_a_tagged_field_at_its_default_is_not_written() -> None:
     assert CODEC.encode(Tree(added=[]), 1).hex().endswith("01" "05" "01" "01")  # fmt: skip
 
 
-def test_unknown_tags_come_back_in_their_places() -> None:
+def test_unknown_tags_are_written_back_in_ascending_order() -> None:
     body = "00000001" "01" "01" "03" "000100" "0102ffee" "8001" "00"  # fmt: skip
     made = tree(body)
     assert made.unknown_tagged_fields == {1: b"\xff\xee", 128: b""}
@@ -189,7 +189,7 @@ def test_a_value_that_does_not_fit_its_field_is_rejected(fields: dict[str, objec
         CODEC.encode(Tree(**fields), 2)  # type: ignore[arg-type]
 
 
-def test_a_field_that_a_version_does_not_have_is_not_lost() -> None:
+def test_a_value_that_a_version_cannot_express_is_rejected() -> None:
     with pytest.raises(UnsupportedVersionError, match=r"Tree.added is not part of version 0"):
         CODEC.encode(Tree(added=[]), 0)
     with pytest.raises(UnsupportedVersionError, match=r"Leaf.port"):
@@ -207,7 +207,7 @@ def test_arrays_take_any_sequence_and_uuids_any_16_bytes() -> None:
     assert read == Tree(4, ids=[Uuid(range(16))], added=[1, 2])
 
 
-def test_records_behave_as_values() -> None:
+def test_records_are_compared_copied_and_pickled_by_value() -> None:
     made = Tree(1, leaves=[Leaf("a")], version=2, unknown_tagged_fields={})
     assert made == Tree(1, leaves=[Leaf("a")])
     assert made != Tree(2, leaves=[Leaf("a")])

@@ -60,14 +60,14 @@ def encoded(table: PartitionTable, version: int) -> bytes:
     return value
 
 
-def test_a_full_record_comes_out_as_it_went_in() -> None:
+def test_a_record_with_all_fields_is_encoded_as_it_was_decoded() -> None:
     value = encode_value(FULL)
     table = with_topic(value)
     assert encoded(table, 2) == value
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
-def test_each_version_says_what_it_can(version: int) -> None:
+def test_each_version_is_written_with_the_fields_that_it_has(version: int) -> None:
     """A version before 2 omits the ELR, and version 0 also omits the directories."""
     record = FULL.replace(
         directories=FULL.directories if version >= 1 else [],
@@ -183,7 +183,7 @@ def test_a_change_to_more_than_64_directories_is_rejected() -> None:
         with_topic(encode_value(FULL), encode_value(change))
 
 
-def test_a_count_beyond_the_bytes_is_rejected_before_anything_is_made() -> None:
+def test_a_count_beyond_the_bytes_is_rejected_before_memory_is_allocated() -> None:
     value = bytearray(encode_value(FULL, version=2))
     value[23:24] = b"\xff\xff\xff\xff\x0f"
     with pytest.raises(CorruptRecordError, match="break its layout"):
@@ -196,14 +196,14 @@ def test_directories_must_be_as_many_as_replicas() -> None:
 
 
 @pytest.mark.parametrize("key", [3, 5])
-def test_a_version_to_come_is_rejected(key: int) -> None:
+def test_an_unknown_newer_record_version_is_rejected(key: int) -> None:
     value = bytearray(encode_value(FULL))
     value[1:3] = bytes([key, 3])
     with pytest.raises(UnsupportedVersionError, match="newer than this package"):
         with_topic(bytes(value))
 
 
-def test_a_frame_version_to_come_is_rejected() -> None:
+def test_an_unknown_newer_frame_version_is_rejected() -> None:
     with pytest.raises(UnsupportedVersionError, match="frame version 2"):
         table_of(b"\2" + encode_value(TOPIC)[1:])
 
@@ -234,7 +234,7 @@ def test_a_name_that_is_not_utf8_is_rejected(name: bytes) -> None:
 
 
 @pytest.mark.parametrize("name", ["é", "퟿￿€", "😀\U0010ffff", "orders-ß-123456789", ""])
-def test_any_other_name_is_taken(name: str) -> None:
+def test_any_name_in_utf8_is_accepted(name: str) -> None:
     table = table_of(encode_value(TOPIC.replace(name=name)))
     assert table.topic_name(0) == name
     assert table.topic_number(name) == 0
@@ -291,7 +291,7 @@ def test_a_tag_that_no_kafka_can_write_is_rejected_as_the_object_codec_does(
 
 
 @pytest.mark.parametrize("record", [TOPIC, records.RemoveTopic(topic_id=TOPIC_ID)])
-def test_a_topic_record_of_a_later_version_is_rejected_and_not_passed_over(
+def test_a_topic_record_of_a_later_version_is_rejected_and_not_skipped(
     record: records.Record,
 ) -> None:
     value = bytearray(encode_value(record))
@@ -301,7 +301,7 @@ def test_a_topic_record_of_a_later_version_is_rejected_and_not_passed_over(
         table_of(*before, bytes(value))
 
 
-def test_reasons_have_words() -> None:
+def test_every_reason_code_has_a_text() -> None:
     assert len({reason_text(reason) for reason in range(-5, 0)}) == 5
     assert reason_text(-99) == "unknown reason -99"
 

@@ -165,7 +165,7 @@ def test_an_unfenced_broker_leads_leaderless_partitions() -> None:
     assert changes(builder) == [records.PartitionChange(partition_id=0, topic_id=A, leader=1)]
 
 
-def test_elections_end_at_their_limit() -> None:
+def test_elections_stop_at_the_limit_of_records() -> None:
     rows = [partition(A, id, [1, 2], leader=2) for id in range(10)]
     builder = BatchBuilder()
     assert context_of(table_of(*rows)).elect_preferred(builder, limit=4) == 4
@@ -190,7 +190,7 @@ def test_active_replicas_join_the_isr_after_its_members() -> None:
     ]
 
 
-def test_more_records_than_a_batch_may_hold_go_on_in_the_next() -> None:
+def test_more_records_than_a_batch_may_hold_continue_in_the_next_batch() -> None:
     rows = [partition(A, id, [1, 2]) for id in range(10_001)]
     builder = BatchBuilder()
     assert context_of(table_of(*rows)).remove_from_isr(builder, [1]) == 10_001

@@ -17,7 +17,7 @@ def disk(request: pytest.FixtureRequest) -> Disk:
     return OsDisk() if request.param == "os" else MemoryDisk()
 
 
-def test_what_was_appended_and_written_is_read_back(disk: Disk, tmp_path: Path) -> None:
+def test_appended_and_written_bytes_are_read_back(disk: Disk, tmp_path: Path) -> None:
     file = disk.open(str(tmp_path / "a"), create=True)
     assert file.append([b"one", bytearray(b"two"), memoryview(b"three")]) == 0
     assert file.append([b""]) == 11
@@ -35,14 +35,16 @@ def test_what_was_appended_and_written_is_read_back(disk: Disk, tmp_path: Path) 
     assert disk.size(str(tmp_path / "a")) == 6
 
 
-def test_more_buffers_than_one_call_of_the_kernel_takes(disk: Disk, tmp_path: Path) -> None:
+def test_more_buffers_than_one_system_call_takes_are_all_written(
+    disk: Disk, tmp_path: Path
+) -> None:
     file = disk.open(str(tmp_path / "a"), create=True)
     pieces = [bytes([i % 256]) * (i % 7) for i in range(300)]
     file.append(pieces)
     assert file.read_at(0, 10_000) == b"".join(pieces)
 
 
-def test_names_come_and_go(disk: Disk, tmp_path: Path) -> None:
+def test_files_are_listed_renamed_and_removed(disk: Disk, tmp_path: Path) -> None:
     directory = str(tmp_path / "d")
     disk.make_directory(directory)
     disk.make_directory(directory)
@@ -132,7 +134,7 @@ def test_an_empty_file_maps_to_no_bytes(tmp_path: Path) -> None:
     assert bytes(memoryview(OsDisk().open(str(tmp_path / "a"), create=True).map(0))) == b""
 
 
-def test_a_closed_file_says_so(tmp_path: Path) -> None:
+def test_using_a_closed_file_is_an_error_that_says_so(tmp_path: Path) -> None:
     file = OsDisk().open(str(tmp_path / "a"), create=True)
     file.close()
     file.close()

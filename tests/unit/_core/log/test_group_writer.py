@@ -92,7 +92,7 @@ def test_a_full_ring_rejects_the_next_append(tmp_path: Path) -> None:
     running.close()
 
 
-def test_the_note_of_a_groups_last_append_is_written(tmp_path: Path) -> None:
+def test_of_several_notes_of_a_group_only_the_last_is_written(tmp_path: Path) -> None:
     running = Running(tmp_path)
     running.group.put(b"first", 0, b"one")
     running.group.put(b"second", 10, b"two")
@@ -103,7 +103,9 @@ def test_the_note_of_a_groups_last_append_is_written(tmp_path: Path) -> None:
     running.close()
 
 
-def test_it_appends_at_the_position_that_was_set(running: Running, tmp_path: Path) -> None:
+def test_appends_go_to_the_file_and_position_that_were_set(
+    running: Running, tmp_path: Path
+) -> None:
     running.put(b"behind")
     running.until(1)
     other = OsDisk().open(tmp_path / "other", create=True)
@@ -208,7 +210,7 @@ def test_an_append_that_failed_in_this_thread_is_not_retried_by_the_other(tmp_pa
     assert (tmp_path / "notes").read_bytes() == b""
 
 
-def test_buffers_that_nobody_took_back_are_released(tmp_path: Path) -> None:
+def test_a_dropped_writer_releases_its_buffers(tmp_path: Path) -> None:
     running = Running(tmp_path)
     data = bytearray(b"data")
     running.group.put(data, 0, b"")

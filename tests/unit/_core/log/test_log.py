@@ -51,7 +51,7 @@ def test_a_directory_of_kafka_opens_with_its_epochs_and_every_batch(directory: P
 
 
 @pytest.mark.parametrize("directory", REAL, ids=["controller", "broker"])
-def test_a_directory_of_kafka_can_be_written_on(directory: Path, tmp_path: Path) -> None:
+def test_a_log_of_kafka_can_be_continued(directory: Path, tmp_path: Path) -> None:
     copy = tmp_path / "__cluster_metadata-0"
     shutil.copytree(directory, copy)
     with Log.open(copy) as log:
@@ -110,7 +110,7 @@ def test_a_fetch_copies_nothing(tmp_path: Path) -> None:
     assert view.readonly
 
 
-def test_slices_stay_what_they_were_when_the_log_is_cut_and_written_on(tmp_path: Path) -> None:
+def test_slices_keep_their_bytes_when_the_log_is_truncated_and_continued(tmp_path: Path) -> None:
     log = filled(OsDisk(), tmp_path, 100)
     views = [log.fetch(i * 10, 300) for i in range(100)]
     log.truncate_to(50)
@@ -120,7 +120,7 @@ def test_slices_stay_what_they_were_when_the_log_is_cut_and_written_on(tmp_path:
     assert [bytes(view) for view in views] == [batch(i * 10) for i in range(100)]
 
 
-def test_a_cut_without_slices_keeps_the_file_and_one_with_slices_replaces_it(
+def test_a_truncation_replaces_the_file_only_if_slices_of_it_are_in_use(
     tmp_path: Path,
 ) -> None:
     log = filled(OsDisk(), tmp_path, 10)
@@ -196,7 +196,7 @@ def test_a_segment_is_rolled_once_its_first_batch_is_old(tmp_path: Path) -> None
     assert base_offsets(log) == [0, 20]
 
 
-def test_a_segment_cut_back_to_nothing_takes_its_age_from_its_next_batch(tmp_path: Path) -> None:
+def test_a_segment_truncated_to_nothing_gets_its_age_from_its_next_batch(tmp_path: Path) -> None:
     log = Log.open(tmp_path, segment_ms=5000)
     log.append(batch(0, timestamp=1000))
     log.truncate_to(0)
@@ -272,7 +272,7 @@ def test_a_log_truncated_to_its_start_knows_the_epoch_before_it(tmp_path: Path) 
         assert (again.log_end_offset, again.last_epoch) == (20, 1)
 
 
-def test_retention_gives_up_whole_segments_only(tmp_path: Path) -> None:
+def test_retention_removes_only_whole_segments(tmp_path: Path) -> None:
     log = filled(OsDisk(), tmp_path, 6, segment_bytes=600)
     assert log.advance_log_start(39) == 1
     assert (log.log_start_offset, base_offsets(log)) == (39, [20, 40])

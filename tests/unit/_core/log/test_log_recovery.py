@@ -48,7 +48,7 @@ def test_a_torn_tail_is_cut_in_memory_when_reading_and_on_disk_when_writing(
     assert Log.open(tmp_path, read_only=True).torn_tail is None
 
 
-def test_empty_segments_after_a_torn_one_go_with_its_tail(tmp_path: Path) -> None:
+def test_empty_segments_after_a_torn_tail_are_removed_with_it(tmp_path: Path) -> None:
     filled(OsDisk(), tmp_path, 4, segment_bytes=600).close()
     (tmp_path / "00000000000000000020.log").write_bytes(batch(20) + batch(30)[:99])
     for name in ("00000000000000000040.log", "00000000000000000040.index"):
@@ -61,7 +61,7 @@ def test_empty_segments_after_a_torn_one_go_with_its_tail(tmp_path: Path) -> Non
     assert not list(tmp_path.glob("00000000000000000040.*"))
 
 
-def test_a_lost_end_before_an_empty_segment_is_a_torn_tail_too(tmp_path: Path) -> None:
+def test_a_lost_end_before_an_empty_segment_is_a_torn_tail(tmp_path: Path) -> None:
     filled(OsDisk(), tmp_path, 4, segment_bytes=600).close()
     (tmp_path / "00000000000000000020.log").write_bytes(batch(20))
     (tmp_path / "00000000000000000040.log").write_bytes(b"")
@@ -128,7 +128,7 @@ def test_a_later_segment_of_older_whole_batches_is_no_torn_tail(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("last", [batch(49, 1)[:-1], batch(49, 1)[:-1] + b"?", b"", b"?"])
-def test_a_log_that_ends_one_record_before_its_synced_offset_is_rejected_as_it_is(
+def test_a_log_that_ends_one_record_before_its_synced_offset_is_rejected_and_left_unchanged(
     tmp_path: Path, last: bytes
 ) -> None:
     filled(OsDisk(), tmp_path, 4).close()
@@ -184,7 +184,7 @@ def overwritten(directory: Path, position: int, data: bytes) -> Log:
 
 
 @pytest.mark.parametrize("offset", [11, 60, 10 + (1 << 20), 10 + (1 << 33), 0, (1 << 63) - 1])
-def test_salvage_loses_one_batch_to_a_rotten_base_offset(tmp_path: Path, offset: int) -> None:
+def test_salvage_loses_one_batch_to_a_corrupt_base_offset(tmp_path: Path, offset: int) -> None:
     log = overwritten(tmp_path, 300, offset.to_bytes(8, "big"))
     assert [entry.base_offset for entry in log.batches()] == [0, 20, 30, 40, 50]
     assert [(gap.offset, gap.next_offset) for gap in log.gaps] == [(10, 20)]
@@ -345,7 +345,7 @@ def test_segments_after_a_torn_one_are_removed_one_by_one() -> None:
     assert disk.synced[:3] == ["part-0", "part-0", f"part-0/{0:020d}.log"]
 
 
-def test_opening_for_writing_makes_durable_what_it_found() -> None:
+def test_opening_for_writing_syncs_the_files_that_it_found() -> None:
     disk = MemoryDisk()
     filled(disk, "part-0", 2)
     disk.synced.clear()

@@ -81,7 +81,7 @@ def test_the_name_says_where_a_snapshot_ends() -> None:
 
 
 @pytest.mark.parametrize("path", KAFKA_SNAPSHOTS, ids=lambda path: path.name)
-def test_what_kafka_wrote_is_read_and_written_again_record_by_record(
+def test_a_snapshot_of_kafka_is_read_and_written_again_record_by_record(
     path: Path, tmp_path: Path
 ) -> None:
     theirs = list(read_records(path))
@@ -180,7 +180,7 @@ def test_a_disk_failure_is_reported_and_nothing_is_renamed() -> None:
         assert not disk.exists("/log/" + snapshot_name(1, 1))
 
 
-def test_another_disk_serves_as_well() -> None:
+def test_snapshots_and_columns_use_the_given_disk() -> None:
     disk = MemoryDisk()
     disk.make_directory("/log")
     table = random_table(3)
@@ -194,7 +194,7 @@ def test_another_disk_serves_as_well() -> None:
     assert meaning(found.table) == meaning(table)
 
 
-def test_every_way_to_be_cut_short_is_an_error(tmp_path: Path) -> None:
+def test_every_truncation_of_a_snapshot_is_an_error(tmp_path: Path) -> None:
     path = Path(write(tmp_path, random_table(4)))
     whole = path.read_bytes()
     for size in [*range(0, len(whole), 37), len(whole) - 1, len(whole) - 75]:
@@ -252,7 +252,7 @@ def test_only_data_batches_go_into_a_snapshot(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("verify", [True, False])
 @pytest.mark.parametrize("seed", range(12))
-def test_columns_come_back_as_a_compact_table(tmp_path: Path, seed: int, verify: bool) -> None:
+def test_loaded_columns_are_a_compact_table(tmp_path: Path, seed: int, verify: bool) -> None:
     table = random_table(seed, topics=40)
     before = meaning(table)
     path = write(tmp_path, table)
@@ -280,7 +280,7 @@ def test_an_empty_table_has_columns_too(tmp_path: Path) -> None:
     assert len(found.records) == 0
 
 
-def test_a_mapped_table_continues_like_any_other_and_never_touches_its_file(tmp_path: Path) -> None:
+def test_a_mapped_table_is_changed_like_any_other_without_changing_its_file(tmp_path: Path) -> None:
     """Removals, growth, reverts and compaction give the same rows as in a table in memory."""
     table = random_table(9, topics=40)
     table.compact()
@@ -414,7 +414,7 @@ def use(table: PartitionTable) -> None:
 
 
 @pytest.mark.parametrize("seed", [6, 7])
-def test_flipped_bits_in_columns_are_found_or_do_no_harm(tmp_path: Path, seed: int) -> None:
+def test_flipped_bits_in_columns_are_rejected_or_change_nothing(tmp_path: Path, seed: int) -> None:
     """A verified load rejects the file or returns the same table.
 
     An unverified load may reject the file, a later read may fail, or values may be wrong. No read

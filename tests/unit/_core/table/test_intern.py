@@ -69,7 +69,7 @@ def test_a_removed_name_can_be_inserted_under_a_new_number() -> None:
 
 
 @pytest.mark.parametrize("name", ["", "a", "1234567", "12345678", "123456789", "é" * 100])
-def test_names_of_every_length(name: str) -> None:
+def test_names_of_every_length_are_found(name: str) -> None:
     names = NameMap()
     assert names.put(name) == 0
     assert names.get(name) == 0
@@ -169,16 +169,16 @@ def test_entries_are_found_while_they_move_to_more_slots() -> None:
     live: dict[str, int] = {}
     gone: dict[int, str] = {}
 
-    def come(step: int) -> None:
+    def insert(step: int) -> None:
         name = f"{step:x}"
         live[name] = names.put(name)
         assert uuids.put(uuid(step)) == live[name]
 
     for step in range(8_192):
-        come(step)
+        insert(step)
     assert names.memory_size < 300_000
     for step in range(8_192, 8_192 + 5_000):
-        come(step)
+        insert(step)
         turn = chance.random()
         if turn < 0.3:
             name = chance.choice(list(live))

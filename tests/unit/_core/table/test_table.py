@@ -213,7 +213,7 @@ def test_a_record_that_contradicts_the_table_is_rejected(log: list[Record], word
     assert f"offset {len(log) - 1}" in str(caught.value)
 
 
-def test_queries_for_absent_rows_and_topics() -> None:
+def test_invalid_queries_are_errors() -> None:
     table = table_of(TOPIC, FIRST)
     builder = BatchBuilder(0, 1)
     for rows in ([1], [-1]):

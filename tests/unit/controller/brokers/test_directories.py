@@ -35,7 +35,7 @@ class Directories(Lab):
         epoch = self.cluster.state.brokers[broker].epoch
         return assign_replicas_to_dirs(self.cluster, broker, epoch, assignments)
 
-    def homes(self, topic: str, partition: int = 0) -> list[Uuid]:
+    def directories_of(self, topic: str, partition: int = 0) -> list[Uuid]:
         numbers = self.partition(topic, partition)["directories"]
         assert isinstance(numbers, list)
         return [Uuid(self.cluster.table.directory_id(number)) for number in numbers]
@@ -47,8 +47,8 @@ def test_an_assignment_changes_only_its_replica() -> None:
     before = lab.partition("t")
     codes = lab.do(lab.assign(0, DirectoryAssignment(directory(0, 1), topic, [0, 1])))
     assert [list(code) for code in codes] == [[0, 0]]
-    assert lab.homes("t", 0) == [directory(0, 1), directory(1)]
-    assert lab.homes("t", 1) == [directory(1), directory(0, 1)]
+    assert lab.directories_of("t", 0) == [directory(0, 1), directory(1)]
+    assert lab.directories_of("t", 1) == [directory(1), directory(0, 1)]
     after = lab.partition("t")
     assert after["partition_epoch"] == before["partition_epoch"] + 1  # type: ignore[operator]
     assert (after["leader_epoch"], after["isr"]) == (before["leader_epoch"], before["isr"])
@@ -106,10 +106,10 @@ def test_reserved_directory_ids_are_online_or_lost_as_in_kafka() -> None:
     assert [is_online(broker, each) for each in known] == [True, True, False, True, False]
     topic = lab.create("t", [0, 1])
     lab.do(lab.assign(0, DirectoryAssignment(LOST, topic, [0])))
-    assert lab.homes("t") == [LOST, directory(1)]
+    assert lab.directories_of("t") == [LOST, directory(1)]
     assert lab.partition("t")["isr"] == [1]
     lab.do(lab.assign(0, DirectoryAssignment(UNASSIGNED, topic, [0])))
-    assert lab.homes("t") == [UNASSIGNED, directory(1)]
+    assert lab.directories_of("t") == [UNASSIGNED, directory(1)]
 
 
 def test_an_assignment_triggers_a_due_election() -> None:

@@ -44,7 +44,7 @@ from kraft.records import Uuid
 from tests.harness.decisions import Lab, whole
 
 
-def shaken() -> Lab:
+def lab_with_elections_due() -> Lab:
     """Return a lab in which partition 0 lacks its preferred leader and partition 1 has no leader.
 
     Broker 1 leads partition 0, although its preferred leader, broker 0, is back.
@@ -68,7 +68,7 @@ def elect(
 
 
 def test_the_preferred_leader_is_elected() -> None:
-    lab = shaken()
+    lab = lab_with_elections_due()
     asked = {"t": [0, 1, 2]}
     assert elect(lab, ElectionType.PREFERRED, asked) == [("t", 0, 0), ("t", 1, 80), ("t", 2, 3)]
     assert lab.partition("t")["leader"] == 0
@@ -76,7 +76,7 @@ def test_the_preferred_leader_is_elected() -> None:
 
 
 def test_an_election_of_all_responds_only_for_partitions_that_need_one() -> None:
-    lab = shaken()
+    lab = lab_with_elections_due()
     assert elect(lab, ElectionType.UNCLEAN) == [("t", 1, 83)]
     assert elect(lab, ElectionType.PREFERRED) == [("t", 0, 0), ("t", 1, 80)]
 

@@ -62,7 +62,7 @@ def test_a_file_is_read_in_javas_syntax(tmp_path: Path) -> None:
     assert config.not_understood == config.no_effect == ()
 
 
-def test_the_command_line_wins(tmp_path: Path) -> None:
+def test_the_command_line_overrides_the_file(tmp_path: Path) -> None:
     path = write_configuration(tmp_path, CONTROLLER)
     config = ServerConfig.load(path, {"controller.quorum.append.linger.ms": "0"})
     assert config.settings.controller_quorum_append_linger_ms == 0
@@ -118,7 +118,7 @@ def test_settings_without_effect_are_checked_and_reported(tmp_path: Path) -> Non
         load(tmp_path, CONTROLLER, metadata_log_max_snapshot_interval_ms="-1")
 
 
-def test_the_controllers_settings(tmp_path: Path) -> None:
+def test_the_controllers_settings_are_read(tmp_path: Path) -> None:
     plain = load(tmp_path, CONTROLLER).controller()
     assert (plain.session_timeout_ms, plain.max_transaction_ms) == (9_000, 3_000)
     assert plain.max_idle_interval_ms == 500
@@ -164,7 +164,7 @@ def test_every_setting_with_an_effect_is_used() -> None:
         assert (name.replace(".", "_") in read) == rule.has_effect, name
 
 
-def test_the_raft_layers_settings(tmp_path: Path) -> None:
+def test_the_raft_layers_settings_are_read(tmp_path: Path) -> None:
     config = load(
         tmp_path,
         CONTROLLER,
@@ -187,7 +187,7 @@ def test_the_raft_layers_settings(tmp_path: Path) -> None:
     assert (raft.fetch_max_bytes, raft.fetch_snapshot_max_bytes) == (4096, 8192)
 
 
-def test_the_limits_of_a_listener(tmp_path: Path) -> None:
+def test_the_limits_of_a_listener_are_read(tmp_path: Path) -> None:
     bears = load(tmp_path, CONTROLLER, max_connections="7", connections_max_idle_ms="1000").limits()
     assert (bears.max_connections, bears.max_idle_ms) == (7, 1000)
     assert bears.max_request_size == 104_857_600
@@ -195,7 +195,7 @@ def test_the_limits_of_a_listener(tmp_path: Path) -> None:
     assert bears.max_connections_per_ip == Limits().max_connections_per_ip
 
 
-def test_the_limits_of_addresses_and_listeners(tmp_path: Path) -> None:
+def test_the_limits_of_addresses_and_listeners_are_read(tmp_path: Path) -> None:
     config = ServerConfig.load(
         write_configuration(tmp_path, CONTROLLER),
         {
@@ -293,7 +293,7 @@ def test_a_broken_escape_names_the_file(tmp_path: Path) -> None:
         ServerConfig.load(path)
 
 
-def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(InvalidConfigError, match=r"cannot read .*: No such file"):
         ServerConfig.load(tmp_path / "none")
 

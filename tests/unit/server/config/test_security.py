@@ -74,7 +74,7 @@ def test_a_listeners_own_settings_replace_the_general_ones(tmp_path: Path) -> No
     assert "hush" not in repr(config)
 
 
-def test_sasl(tmp_path: Path) -> None:
+def test_the_sasl_settings_are_read(tmp_path: Path) -> None:
     config = loaded(
         tmp_path,
         SASL,
@@ -118,7 +118,7 @@ def test_scram_between_controllers_is_a_warning(tmp_path: Path) -> None:
     assert loaded(tmp_path, SASL, {}).warnings == ()
 
 
-def test_early_listeners(tmp_path: Path) -> None:
+def test_listeners_wait_for_the_acls_unless_they_start_early(tmp_path: Path) -> None:
     two = {
         "listeners": "CONTROLLER://127.0.0.1:9093,OTHER://127.0.0.1:9094",
         "controller.listener.names": "CONTROLLER,OTHER",
@@ -156,7 +156,7 @@ REJECTED = [
 
 
 @pytest.mark.parametrize(("base", "changes", "reason"), REJECTED)
-def test_rejected(
+def test_contradictory_settings_are_rejected(
     tmp_path: Path, base: dict[str, str], changes: dict[str, str | None], reason: str
 ) -> None:
     given = {name: value for name, value in (base | changes).items() if value is not None}
@@ -172,7 +172,7 @@ def one_line(pem: str) -> str:
     return pem.replace("\n", " ")
 
 
-def test_key_stores(tmp_path: Path) -> None:
+def test_key_stores_are_read_in_every_form(tmp_path: Path) -> None:
     """Files and texts, PEM and PKCS12, with and without a password give the same contexts."""
     trust = tmp_path / "trust.pem"
     trust.write_text(authority().pem)
@@ -248,7 +248,7 @@ def test_key_stores(tmp_path: Path) -> None:
         (NODE.pem.encode(), {"ssl.cipher.suites": "RC4"}, "'RC4', which is not supported"),
     ],
 )
-def test_unusable_key_stores(
+def test_unusable_key_stores_are_rejected(
     tmp_path: Path, content: bytes | None, changes: dict[str, str], reason: str
 ) -> None:
     store = tmp_path / "store"

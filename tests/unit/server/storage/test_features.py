@@ -37,12 +37,14 @@ def test_a_release_has_its_newest_level() -> None:
         (None, {"metadata.version": 99}),
     ],
 )
-def test_releases_that_cannot_be_formatted(release: str | None, levels: dict[str, int]) -> None:
+def test_releases_that_cannot_be_formatted_are_rejected(
+    release: str | None, levels: dict[str, int]
+) -> None:
     with pytest.raises(KraftError):
         release_version(release, levels)
 
 
-def test_voters_that_may_change_are_kraft_version_1() -> None:
+def test_a_dynamic_quorum_has_kraft_version_1() -> None:
     version = MetadataVersion.IBP_4_3_IV0
     assert feature_levels(version, {}, has_dynamic_quorum=True)["kraft.version"] == 1
     assert feature_levels(version, {}, has_dynamic_quorum=False)["kraft.version"] == 0
@@ -51,7 +53,7 @@ def test_voters_that_may_change_are_kraft_version_1() -> None:
             feature_levels(version, {"kraft.version": level}, has_dynamic_quorum=dynamic)
 
 
-def test_a_feature_that_needs_another_level() -> None:
+def test_a_feature_without_the_level_that_it_needs_is_rejected() -> None:
     given = {"eligible.leader.replicas.version": 1}
     with pytest.raises(InvalidRequestError, match=r"needs metadata\.version of at least 23"):
         feature_levels(MetadataVersion.IBP_4_0_IV0, given, has_dynamic_quorum=True)
@@ -59,7 +61,7 @@ def test_a_feature_that_needs_another_level() -> None:
     assert levels["eligible.leader.replicas.version"] == 1
 
 
-def test_features_and_levels_that_do_not_exist() -> None:
+def test_unknown_features_and_levels_are_rejected() -> None:
     for given in ({"no.such": 1}, {"group.version": 2}, {"group.version": -1}):
         with pytest.raises(UnsupportedVersionError):
             feature_levels(MetadataVersion.IBP_4_3_IV0, given, has_dynamic_quorum=True)
@@ -69,7 +71,7 @@ def test_features_and_levels_that_do_not_exist() -> None:
     assert parse_feature(" group.version = 1 ") == ("group.version", 1)
 
 
-def test_the_records_a_cluster_begins_with() -> None:
+def test_the_bootstrap_records_set_features_and_credentials() -> None:
     levels = feature_levels(
         MetadataVersion.IBP_4_3_IV0, {"share.version": 0}, has_dynamic_quorum=True
     )
@@ -88,7 +90,7 @@ def test_the_records_a_cluster_begins_with() -> None:
         bootstrap_records(old, [alice])
 
 
-def test_the_mapping_of_a_release() -> None:
+def test_the_version_mapping_of_a_release_has_every_feature() -> None:
     assert version_mapping("4.0") == {
         "metadata.version": 25,
         "kraft.version": 1,

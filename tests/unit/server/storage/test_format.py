@@ -117,7 +117,7 @@ def test_the_first_voters_are_named_on_every_node(tmp_path: Path) -> None:
     assert [voter.endpoints[0].host for voter in voters] == ["node-1", "0:0:0:0:0:0:0:1"]
 
 
-def test_a_node_that_is_not_among_the_first_voters(tmp_path: Path) -> None:
+def test_a_node_that_is_not_a_first_voter_gets_another_directory_id(tmp_path: Path) -> None:
     config = configured(tmp_path, node_id="7")
     request = FormatRequest(cluster_id="c", initial_controllers=f"1@node-1:9093:{D1!s}")
     report = format_storage(config, request, timestamp_ms=NOW_MS)
@@ -145,7 +145,7 @@ def test_a_checkpoint_of_an_interrupted_format_is_removed(tmp_path: Path) -> Non
     assert not left.exists()
 
 
-def test_formatting_again(tmp_path: Path) -> None:
+def test_a_formatted_directory_is_formatted_again_only_if_ignored(tmp_path: Path) -> None:
     config = configured(tmp_path, log_dirs=f"{tmp_path}/a")
     request = FormatRequest(cluster_id="c", is_standalone=True)
     format_storage(config, request, timestamp_ms=NOW_MS)
@@ -204,7 +204,7 @@ def test_formatting_again(tmp_path: Path) -> None:
         (CONTROLLER, {}, FormatRequest(cluster_id="c", initial_controllers=","), "at least one"),
     ],
 )
-def test_invalid_options(
+def test_invalid_options_are_rejected(
     tmp_path: Path,
     base: dict[str, str],
     changes: dict[str, str | None],

@@ -79,7 +79,7 @@ def test_a_directory_without_an_id_gets_a_durable_one(tmp_path: Path) -> None:
         ("broker.id=1\n", formatted(B), InvalidConfigError, r"has no cluster\.id"),
     ],
 )
-def test_directories_that_contradict_each_other(
+def test_directories_that_contradict_each_other_are_rejected(
     tmp_path: Path, a: str, b: str | None, error: type[Exception], words: str
 ) -> None:
     config = node(tmp_path, a=a, b=b)
@@ -94,7 +94,7 @@ def test_a_damaged_data_directory_is_reported_and_left(tmp_path: Path) -> None:
     assert "has no cluster.id" in identity.failed[str(tmp_path / "b")]
 
 
-def test_a_metadata_log_in_a_data_directory(tmp_path: Path) -> None:
+def test_a_metadata_log_in_a_data_directory_is_rejected(tmp_path: Path) -> None:
     config = node(tmp_path, a=formatted(A), b=formatted(B))
     (tmp_path / "b" / "__cluster_metadata-0").mkdir()
     with pytest.raises(InvalidConfigError, match="a metadata log outside of the metadata"):

@@ -12,7 +12,7 @@ from kraft.errors import InvalidRequestError
 from kraft.server.storage.scram import parse_scram
 
 
-def test_the_keys_of_rfc_7677() -> None:
+def test_the_keys_are_those_of_the_example_in_rfc_7677() -> None:
     """The example of RFC 7677, section 3: user "user", password "pencil"."""
     record = parse_scram(
         "SCRAM-SHA-256=[name=user,password=pencil,salt=W22ZaJ0SNY7soEsUEjb6gQ==,iterations=4096]"
