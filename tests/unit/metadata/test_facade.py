@@ -278,7 +278,7 @@ def test_records_of_an_open_transaction_are_not_part_of_the_state(
     again = kraft.open_metadata(directory)
     assert meaning(again) == before
     assert again.next_offset == metadata.next_offset
-    with pytest.raises(InvalidRequestError, match="inside the transaction"):
+    with pytest.raises(InvalidRequestError, match="inside the metadata transaction"):
         again.write_snapshot(tmp_path)
 
 

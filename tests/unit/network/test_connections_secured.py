@@ -144,7 +144,7 @@ FAILING = [
         {"credentials": ClientCredentials("SCRAM-SHA-512", "bob", "wrong")},
         "does not accept the SASL mechanism; it has PLAIN, SCRAM-SHA-256",
     ),
-    ({"keys": STRANGER.issue("controller")}, "cannot authenticate to"),
+    ({"keys": STRANGER.issue("controller")}, "cannot authenticate each other"),
     ({"trusted": STRANGER}, "the certificate is rejected"),
 ]
 

@@ -60,7 +60,7 @@ def test_files_are_read_again_after_a_change(
                 await asyncio.sleep(0.01)
             second, users = listener.tls, listener.sasl
             replaced(tmp_path / "key.pem", "not a key")
-            while "cannot reload them" not in caplog.text:
+            while "cannot reload keys, certificates and users" not in caplog.text:
                 await asyncio.sleep(0.01)
             assert listener.tls is second
             replaced(tmp_path / "key.pem", authority().issue("controller").pem)
