@@ -31,6 +31,12 @@ OUTSIDE = {
 #: The npm package of mermaid.js, which draws the diagrams in the browser; ``make docs`` fetches it.
 MERMAID_PACKAGE = "build/mermaid-11.12.0.tgz"
 MERMAID_SCRIPT = "assets/javascripts/mermaid.min.js"
+#: Packages whose functions are commands of typer.
+COMMANDS = {"kraft.cli"}
+#: A cell of a table, the code in it, and where the code may break: after a slash or a dot.
+_CELL = re.compile(r"<td[^>]*>.*?</td>", re.DOTALL)
+_CODE = re.compile(r"<code>([^<]*)</code>")
+_BREAK = re.compile(r"(?<=/)(?=\w)|(?<=\.)(?=[a-z_](?!(?:y|yx|yi|d)\b))")
 #: Where the docstring of a module is read, the first one that exists.
 _SUFFIXES = (".pyi", ".py", ".pyx", ".pxd")
 _DOCSTRING = re.compile(r'\A(?:#[^\n]*\n|\s)*[rR]?"""(.*?)"""', re.DOTALL)
@@ -118,11 +124,17 @@ def module_tables(root: Path = ROOT, *, links: bool = True) -> str:
 
 
 def api_page(package: Module, members: list[Module]) -> str:
-    """Return the API reference of one package, which mkdocstrings fills in."""
+    """Return the API reference of one package, which mkdocstrings fills in.
+
+    The modules of a package in `COMMANDS` show their docstrings only: their functions are commands,
+    whose options and examples are on the page of the command.
+    """
     lines = [f"# `{package.name}`", "", package.docstring.replace("::\n", ":\n")]
     for module in members:
         if module.is_typed:
             lines += ["", f"::: {module.name}"]
+            if package.name in COMMANDS:
+                lines += ["    options:", "      members: false"]
     return "\n".join(lines) + "\n"
 
 
@@ -185,6 +197,15 @@ def on_post_page(output: str, page: Page, **_: Any) -> str:
         f'<script src="{path}"></script><script>mermaid.initialize({{startOnLoad: false}})</script>'
     )
     return output.replace("</head>", f"{scripts}</head>", 1)
+
+
+def on_page_content(html: str, **_: Any) -> str:
+    """Let the names of modules and paths in tables break between their parts."""
+
+    def breakable(code: re.Match[str]) -> str:
+        return f"<code>{_BREAK.sub('<wbr>', code[1])}</code>"
+
+    return _CELL.sub(lambda cell: _CODE.sub(breakable, cell[0]), html)
 
 
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:

@@ -1,9 +1,9 @@
 """The ``kraft`` command.
 
-Lists the commands, and maps errors, Ctrl-C and a closed pipe to exit codes and messages. A command
-is a module of this package with a typer ``app``; the table below names it. It is imported only when
-it is called (or when help lists it), so that ``kraft --help`` is fast; for the same reason the
-functions of such a module import the library themselves.
+Runs a command, and maps errors, Ctrl-C and a closed pipe to exit codes and messages. A command is a
+module of this package with a typer ``app``; `_COMMANDS` lists them. A module is imported only when
+its command is called or when help lists it, so that ``kraft --help`` is fast. For the same reason
+the functions of a command import the library themselves.
 """
 
 from __future__ import annotations

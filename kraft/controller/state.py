@@ -284,7 +284,7 @@ def is_usable(broker: BrokerRegistration) -> bool:
 def registered(cluster: ClusterMetadata, broker_id: int) -> BrokerRegistration:
     """Return the registration of a broker.
 
-    Raises BrokerIdNotRegisteredError, and InvalidRequestError for an id that is no int32.
+    Raises BrokerIdNotRegisteredError, and InvalidRequestError for an id that is not an int32.
     """
     check_integer("a broker id", broker_id, -MAX_INT32 - 1, MAX_INT32)
     registration = cluster.state.brokers.get(broker_id)

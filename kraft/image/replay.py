@@ -147,7 +147,7 @@ class MetadataState:
             raise ReplayError("a snapshot can only be loaded into an empty state")
         journaling = self._journaling
         if journaling:
-            # Offsets of records in the file are no offsets of the log: nothing can be reverted
+            # Offsets of records in the file are not offsets of the log: nothing can be reverted
             # to them.
             self.table.stop_journal()
             self.state.stop_journal()

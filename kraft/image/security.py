@@ -321,7 +321,7 @@ class DelegationTokens(JournaledMap[str, Token]):
         self._put(record.token_id, token, offset)
 
     def replay_remove(self, record: records.RemoveDelegationToken, offset: int) -> None:
-        """Remove a token. An absent one is no error, as in Kafka: a sweep may have removed it."""
+        """Remove a token. An absent token is not an error: a sweep may have removed it."""
         self._drop(record.token_id, offset)
 
     def snapshot_records(self, metadata_version: int) -> Iterator[records.DelegationToken]:

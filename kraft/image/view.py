@@ -154,7 +154,7 @@ class StateView:
         return f"{type(self).__name__}(metadata_version={level}, {self._shown()}{counts})"
 
     def _shown(self) -> str:
-        """Return the part of the repr that tells this state from others."""
+        """Return the part of the repr that distinguishes this state from others."""
         return ""
 
 

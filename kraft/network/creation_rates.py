@@ -28,7 +28,7 @@ _KEY = "connection_creation_rate"
 
 
 class RateLimits(NamedTuple):
-    """Connections per second: of the node, and of listeners by name; None is no limit.
+    """Connections per second: of the node, and of listeners by name; None: unlimited.
 
     They are measured in ``window_count`` windows of ``window_s`` seconds.
     """

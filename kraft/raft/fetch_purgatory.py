@@ -24,7 +24,7 @@ class FetchPurgatory:
     def __init__(self) -> None:
         #: The waiting fetches by ``reply_to``.
         self.waiting: dict[int, WaitingFetch] = {}
-        #: A heap of (deadline, reply_to). Entries of fetches that wait no more may remain in it.
+        #: A heap of (deadline, reply_to). Entries of answered fetches may remain in it.
         self._deadlines: list[tuple[float, int]] = []
 
     def add(self, reply_to: int, request: FetchRequest, deadline_ms: float) -> None:

@@ -330,7 +330,7 @@ class VoterChanges:
     def expire(self) -> None:
         """Answer a request whose time is over.
 
-        A change in the log goes on, and blocks the next change until it is committed.
+        A change in the log is not cancelled, and blocks the next change until it is committed.
         """
         change = self.change
         if change is None or change.deadline_ms > self._node.now_ms:
@@ -345,7 +345,7 @@ class VoterChanges:
             change.reply_to = None
 
     def fail(self) -> None:
-        """Answer the request of the change under way, as this node leads no more."""
+        """Answer the request of the change under way, as this node does not lead any more."""
         if self.change is not None:
             self._end_change(self.change, NOT_LEADER_OR_FOLLOWER, "the leader lost its leadership")
 

@@ -178,7 +178,7 @@ class Replicas:
             self.progress.pop(key, None)
 
     def note_removed_voters(self, before: VoterSet) -> None:
-        """Count the voters of ``before`` that are none any more as observers from now on."""
+        """Count former voters, those only in ``before``, as observers from now on."""
         node = self._node
         for voter in before:
             if voter.key in self.progress and not node.voters.is_voter(voter.key):

@@ -342,7 +342,7 @@ class NodeState:
         self.connections.back_off(destination, self.now_ms)
 
     def forget_connection(self, destination: int) -> None:
-        """Forget the connection to a node that is no voter, unless a request is in flight."""
+        """Forget the connection to a node that is not a voter, unless a request is in flight."""
         if destination not in self.voters.ids:
             self.connections.forget(destination)
 

@@ -156,7 +156,7 @@ class _Patterns:
             if grants is not None:
                 found.append(grants)
         for length, names in self.prefixes.items():
-            # A shorter resource is no key of this length.
+            # A shorter name equals no key here, as all keys have this length.
             grants = names.get(name[:length])
             if grants is not None:
                 found.append(grants)

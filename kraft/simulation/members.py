@@ -31,7 +31,7 @@ class Members:
     is_dynamic: bool
     directories: dict[int, Uuid]
     endpoints: dict[int, Endpoint]
-    #: Whether a node is a controller; an observer that is none is a broker.
+    #: Whether a node is a controller, which may become a voter; the others are brokers.
     may_vote: dict[int, bool]
     voters: VoterSet
 

@@ -33,7 +33,7 @@ from kraft.simulation.storage import Snapshot, Storage, snapshot_content
 #: One seed of so many uses kraft's real log (`log_storage`); the others use its model.
 REAL_LOG_EVERY = 8
 CALM = FaultConditions(append_interval_ms=100.0)
-#: The name of a phase of trouble as a fault: if suppressed, the calm before it goes on.
+#: The name of a phase of trouble as a fault: if suppressed, the calm phase before it continues.
 TROUBLE = "trouble"
 #: How often a calm phase checks whether it may end.
 POLL_MS = 50.0
@@ -158,7 +158,7 @@ class Phases:
         self._troubles += 1
         number = cluster.fault_number = self._troubles * NUMBERS_PER_PHASE
         if not cluster.is_injected(number, TROUBLE):
-            # The calm goes on; the next phase of trouble may come.
+            # The calm phase continues; the next phase of trouble may come.
             cluster.at(cluster.now + POLL_MS, self._poll)
             return
         cluster.tree.era += 1

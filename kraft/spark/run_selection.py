@@ -111,7 +111,7 @@ class RunSelection:
         if re.fullmatch("[0-9a-fA-F]{4,64}", text):
             return cls(text.lower())
         raise InvalidRequestError(
-            f"{text!r} is no file, and neither a commit, a run nor last:N of the store "
+            f"{text!r} is not a file, nor a commit, a run or last:N of the store "
             "(4 digits of a commit or run are enough)"
         )
 

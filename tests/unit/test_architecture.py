@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -82,3 +83,26 @@ def test_the_table_has_each_module_of_the_tree_once() -> None:
     }
     table = hooks.module_tables(links=False)
     assert len(re.findall(r"^\| `\w+` \|", table, re.M)) == len(on_disk)
+
+
+def test_a_class_name_is_used_once() -> None:
+    """Two classes of one name in the package would be confused in pages and error traces."""
+    names = Counter(
+        name
+        for path in (ROOT / "kraft").rglob("*")
+        if path.suffix in (".py", ".pyx")
+        for name in re.findall(
+            r"^(?:cdef )?class (\w+)", path.read_text(encoding="utf-8"), re.MULTILINE
+        )
+    )
+    assert [name for name, count in names.items() if count > 1] == []
+
+
+def test_names_in_tables_break_between_their_parts() -> None:
+    html = (
+        "<p><code>a/b</code></p><td><code>tests/unit/test_a.py</code> <code>kraft.raft</code></td>"
+    )
+    assert hooks.on_page_content(html) == (
+        "<p><code>a/b</code></p><td><code>tests/<wbr>unit/<wbr>test_a.py</code> "
+        "<code>kraft.<wbr>raft</code></td>"
+    )

@@ -116,7 +116,7 @@ def check_broker_name(name: str) -> None:
 
 
 def check_value(resource_type: int, name: str, text: str) -> None:
-    """Raise InvalidConfigError for a text that is no value of this known configuration."""
+    """Raise InvalidConfigError for a text that this known configuration does not allow."""
     _read(DEFINITIONS[resource_type], {name: text})
 
 

@@ -33,7 +33,7 @@ _DEEPEST = 100
 
 
 class _RefusedPatternError(ValueError):
-    """The text is no regular expression."""
+    """The text is not a regular expression."""
 
 
 def is_java_pattern(text: str) -> bool:

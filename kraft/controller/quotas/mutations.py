@@ -7,7 +7,7 @@ it is below zero; until then it accepts a request of any size.
 
 A strict quota rejects topics while the bucket is exhausted, with THROTTLING_QUOTA_EXCEEDED. A
 permissive one, for versions of requests whose clients do not know that error, only delays the
-client. Both tell the client how long to wait.
+client. Both return how long the client has to wait.
 
 The caller passes the clock. Sources: KIP-599; Kafka's ``ControllerMutationQuotaManager``,
 ``TokenBucket``, ``StrictControllerMutationQuota``, ``PermissiveControllerMutationQuota`` (4.3.1).

@@ -14,7 +14,7 @@ import math
 from typing import NamedTuple
 
 
-class _Window:
+class _WindowSum:
     """The sum of one window; times in milliseconds."""
 
     __slots__ = ("last_ms", "start_ms", "total")
@@ -52,20 +52,20 @@ class WindowedRate:
     def __init__(self, window_count: int, window_ms: float) -> None:
         self._window_count = window_count
         self._window_ms = window_ms
-        self._windows: list[_Window] = []
+        self._windows: list[_WindowSum] = []
         self._current = 0
 
     def record(self, value: float, now_ms: float) -> None:
         """Add a value; a negative value cancels an earlier one."""
         windows = self._windows
         if not windows:
-            windows.append(_Window(now_ms))
+            windows.append(_WindowSum(now_ms))
         window = windows[self._current]
         if now_ms - window.start_ms >= self._window_ms:
             # One more than the count: the oldest window overlaps the measured time.
             self._current = (self._current + 1) % (self._window_count + 1)
             if self._current >= len(windows):
-                windows.append(_Window(now_ms))
+                windows.append(_WindowSum(now_ms))
             else:
                 windows[self._current].reset(now_ms)
             window = windows[self._current]
@@ -76,7 +76,7 @@ class WindowedRate:
         """Return the rate at this time."""
         windows, length_ms = self._windows, self._window_ms
         if not windows:
-            windows.append(_Window(now_ms))
+            windows.append(_WindowSum(now_ms))
         for window in windows:
             if now_ms - window.last_ms >= self._window_count * length_ms:
                 window.reset(now_ms)

@@ -111,7 +111,7 @@ def create_delegation_token(
     Its lifetime is ``max_lifetime_ms`` if that is positive and less than the configured one; within
     it the token has to be renewed. ``token_id`` is random. Raises DelegationTokenAuthDisabledError,
     UnsupportedVersionError below metadata.version 3.6-IV2, InvalidPrincipalTypeError for a renewer
-    that is no User.
+    that is not a User.
     """
     secret_key = _secret_key(cluster, settings)
     _check_period("the lifetime of a token", max_lifetime_ms)

@@ -5,8 +5,9 @@
     org.apache.kafka.common.security.plain.PlainLoginModule required
         username="admin" password="admin-secret" user_admin="admin-secret" user_alice="x";
 
-A word without quotes begins with a letter, ``_`` or ``$`` and goes on with these, digits, ``.`` and
-``-``; numbers need quotes. Quotes are single or double, with the escapes of Java's StreamTokenizer.
+A word without quotes begins with a letter, ``_`` or ``$`` and continues with these, digits, ``.``
+and ``-``; numbers need quotes. Quotes are single or double, with the escapes of Java's
+StreamTokenizer.
 Comments are ``/`` and ``//`` to the end of the line, and ``/* */``; a single ``/`` also skips the
 character after it, even the end of the line.
 
@@ -40,7 +41,7 @@ _ESCAPED = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v
 
 
 class _Token(NamedTuple):
-    """A word; or a sign, such as ``;``, ``=`` and a number, which is no name or value."""
+    """A word; or a sign, such as ``;``, ``=`` and a number, which is neither a name nor a value."""
 
     text: str
     is_sign: bool = False

@@ -11,7 +11,7 @@ MAX_USER_BYTES: Final = 1024
 
 
 class Challenge(NamedTuple):
-    """The exchange goes on: the server sends ``message`` and waits for the peer's answer."""
+    """The exchange continues: the server sends ``message`` and waits for the peer's answer."""
 
     message: bytes
 

@@ -151,7 +151,7 @@ class Reply(NamedTuple):
 
 
 class ThrottledResponse(Protocol):
-    """A response that tells its client to wait."""
+    """A response with the time that its client has to wait."""
 
     throttle_time_ms: int
 

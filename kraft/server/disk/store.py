@@ -316,7 +316,7 @@ class MetadataStore:
         """Delete the oldest snapshots, and the log before the next; return None if none was due.
 
         The oldest is due if there is a newer one, and log and snapshots together are larger than
-        ``max_bytes``, or its last record is older than ``max_ms``. A value below 0 is no limit
+        ``max_bytes``, or its last record is older than ``max_ms``. A value below 0 is unlimited
         (``KafkaMetadataLog.maybeClean``).
         """
         snapshots = list(self._snapshots.all.values())

@@ -120,7 +120,7 @@ def test_options_become_settings(kraft: Run, planted: tuple[Path, list[Step]]) -
         (["compare", "torn.json", "torn.json"], "error: torn.json: "),
         (["compare", "last:0", "abcd", "--store", "STORE"], "has no such runs"),
         (["compare", "abcd", "last:x", "--store", "STORE"], "last:N needs a number"),
-        (["compare", "last:3", "me", "--store", "STORE"], "'me' is no file, and neither a commit"),
+        (["compare", "last:3", "me", "--store", "STORE"], "'me' is not a file, nor a commit"),
         (["compare", "last:3", "RUN", "--threshold", "-1%"], "'-1%' is not a change"),
     ],
 )
