@@ -8,6 +8,7 @@ prints the module tables. Docstrings are read from the sources, those of a compi
 from __future__ import annotations
 
 import ast
+import posixpath
 import re
 import tarfile
 from collections.abc import Iterator
@@ -33,10 +34,13 @@ MERMAID_PACKAGE = "build/mermaid-11.12.0.tgz"
 MERMAID_SCRIPT = "assets/javascripts/mermaid.min.js"
 #: Packages whose functions are commands of typer.
 COMMANDS = {"kraft.cli"}
-#: A cell of a table, the code in it, and where the code may break: after a slash or a dot.
+#: A cell of a table, the code in it, and where the code may break: after a slash or a dot, not
+#: behind the name of the package.
 _CELL = re.compile(r"<td[^>]*>.*?</td>", re.DOTALL)
 _CODE = re.compile(r"<code>([^<]*)</code>")
-_BREAK = re.compile(r"(?<=/)(?=\w)|(?<=\.)(?=[a-z_](?!(?:y|yx|yi|d)\b))")
+_BREAK = re.compile(
+    r"(?<!kraft[./])(?<!tests/)(?:(?<=/)(?=\w)|(?<=\.)(?=[a-z_])(?!(?:pyx?|pyi|md|jsonl?|gz|log)\b))"
+)
 #: Where the docstring of a module is read, the first one that exists.
 _SUFFIXES = (".pyi", ".py", ".pyx", ".pxd")
 _DOCSTRING = re.compile(r'\A(?:#[^\n]*\n|\s)*[rR]?"""(.*?)"""', re.DOTALL)
@@ -208,13 +212,35 @@ def on_page_content(html: str, **_: Any) -> str:
     return _CELL.sub(lambda cell: _CODE.sub(breakable, cell[0]), html)
 
 
-def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
-    """Point links that leave docs/ at the pages of the site."""
+def titles(entries: list[Any]) -> Iterator[tuple[str, str]]:
+    """Yield the file and the title of each page in a navigation of mkdocs."""
+    for entry in entries:
+        for title, content in entry.items():
+            if isinstance(content, list):
+                yield from titles(content)
+            else:
+                yield content, title
+
+
+def with_titles(markdown: str, folder: str, title_of: dict[str, str]) -> str:
+    """Replace file names as texts of links by the titles of the pages: [quorum.md](quorum.md)."""
+
+    def titled(link: re.Match[str]) -> str:
+        place = posixpath.normpath(posixpath.join(folder, link[1]))
+        return f"[{title_of[place]}]({link[1]}" if place in title_of else link[0]
+
+    return re.sub(r"\[[\w/.-]+\.md\]\(([\w/.-]+\.md)", titled, markdown)
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, **_: Any) -> str:
+    """Point links that leave docs/ at the pages of the site, and name pages by their titles."""
     depth = page.file.src_uri.count("/")
     for source, place in OUTSIDE.items():
         outside, inside = "../" * (depth + 1) + source, "../" * depth + place
         markdown = markdown.replace(f"]({outside}", f"]({inside}")
-    return markdown
+    return with_titles(
+        markdown, posixpath.dirname(page.file.src_uri), dict(titles(config.nav or []))
+    )
 
 
 if __name__ == "__main__":

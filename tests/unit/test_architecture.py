@@ -98,11 +98,19 @@ def test_a_class_name_is_used_once() -> None:
     assert [name for name, count in names.items() if count > 1] == []
 
 
+def test_links_show_the_titles_of_pages() -> None:
+    titles = dict(hooks.titles([{"Guides": [{"Run a quorum": "quorum.md"}]}]))
+    assert hooks.with_titles("([docs/quorum.md](../quorum.md#disks))", "how-to", titles) == (
+        "([Run a quorum](../quorum.md#disks))"
+    )
+    assert hooks.with_titles("[other.md](other.md)", "", titles) == "[other.md](other.md)"
+
+
 def test_names_in_tables_break_between_their_parts() -> None:
     html = (
-        "<p><code>a/b</code></p><td><code>tests/unit/test_a.py</code> <code>kraft.raft</code></td>"
+        "<p><code>a/b</code></p><td><code>tests/unit/test_a.py</code><code>kraft.raft.x</code></td>"
     )
     assert hooks.on_page_content(html) == (
-        "<p><code>a/b</code></p><td><code>tests/<wbr>unit/<wbr>test_a.py</code> "
-        "<code>kraft.<wbr>raft</code></td>"
+        "<p><code>a/b</code></p><td><code>tests/unit/<wbr>test_a.py</code>"
+        "<code>kraft.raft.<wbr>x</code></td>"
     )
