@@ -51,10 +51,10 @@ REFUSALS = ("exists", "unknown", "invalid")
 class AdminChaos:
     """One run; ``failovers`` has the seconds until the first accepted write, by fault."""
 
-    def __init__(self, quorum: ProxiedQuorum, seed: int, tell: Callable[[str], None]) -> None:
+    def __init__(self, quorum: ProxiedQuorum, seed: int, report: Callable[[str], None]) -> None:
         self.quorum = quorum
         self.draw = random.Random(seed)
-        self.tell = tell
+        self.report = report
         self.history = History()
         self.clients = [
             AdminClient(quorum.addresses, self.history, number, seed) for number in range(CLIENTS)
@@ -92,12 +92,12 @@ class AdminChaos:
             self._recover()
             if cycle % CYCLES_AN_AUDIT == 0 or cycle == cycles:
                 self._end_round()
-                self.tell(
+                self.report(
                     f"cycle {cycle}: {self.history.acknowledged} acknowledged, all there; "
                     f"{self.operations} operations in linearizable histories"
                 )
                 for line in failover_lines(self.failovers):
-                    self.tell(f"  {line}")
+                    self.report(f"  {line}")
                 if cycle < cycles:
                     self._begin_round()
         self._stop_all()
@@ -344,12 +344,12 @@ def failover_lines(failovers: Mapping[str, Sequence[float]]) -> list[str]:
 
 
 def run(
-    directory: Path, *, cycles: int, nodes: int, seed: int, tell: Callable[[str], None]
+    directory: Path, *, cycles: int, nodes: int, seed: int, report: Callable[[str], None]
 ) -> AdminChaos:
     """Raises AssertionError for a failed check; the directory then has all files."""
-    tell(f"seed {seed}, {nodes} nodes, {cycles} cycles")
+    report(f"seed {seed}, {nodes} nodes, {cycles} cycles")
     with ProxiedQuorum(directory, nodes) as quorum:
-        chaos = AdminChaos(quorum, seed, tell)
+        chaos = AdminChaos(quorum, seed, report)
         try:
             chaos.run(cycles)
         finally:
@@ -366,24 +366,24 @@ def main() -> None:
     given = parser.parse_args()
     begin = time.monotonic()
 
-    def tell(line: str) -> None:
+    def report(line: str) -> None:
         print(f"{time.monotonic() - begin:8.1f} s  {line}", flush=True)
 
     # After a failed check the directory is kept.
     directory = Path(tempfile.mkdtemp(prefix="admin-chaos-"))
-    tell(f"in {directory}")
-    chaos = run(directory, cycles=given.cycles, nodes=given.nodes, seed=given.seed, tell=tell)
+    report(f"in {directory}")
+    chaos = run(directory, cycles=given.cycles, nodes=given.nodes, seed=given.seed, report=report)
     shutil.rmtree(directory)
-    tell(", ".join(f"{name} {count}" for name, count in sorted(chaos.done.items())))
+    report(", ".join(f"{name} {count}" for name, count in sorted(chaos.done.items())))
     history = chaos.history
-    tell(
+    report(
         f"0 of {history.acknowledged} acknowledged writes lost; {chaos.operations} operations, "
         f"{history.without_response} of them attempts without a response; stale refusals "
         f"{dict(chaos.stale)}, rejected {dict(history.rejected)}"
     )
     slow = chaos.slow_failovers()
     for line in slow:
-        tell(line)
+        report(line)
     sys.exit(bool(slow))
 
 

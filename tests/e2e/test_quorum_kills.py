@@ -28,7 +28,7 @@ def test_no_acknowledged_operation_of_a_controller_is_lost(tmp_path: Path) -> No
 
 
 def test_histories_of_admin_requests_are_linearizable(tmp_path: Path) -> None:
-    chaos = admin_chaos.run(tmp_path, cycles=4, nodes=3, seed=20263, tell=print)
+    chaos = admin_chaos.run(tmp_path, cycles=4, nodes=3, seed=20263, report=print)
     assert chaos.history.acknowledged > 4 * 9
     assert chaos.operations > chaos.history.acknowledged
     assert sum(map(len, chaos.failovers.values())) > 0
