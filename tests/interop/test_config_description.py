@@ -219,6 +219,27 @@ def test_describe_configs_answers_as_kafka(
     assert described > (400 if not keys else 4)
 
 
+def test_the_same_configurations_are_documented_in_other_words(pair: Pair) -> None:
+    request = DescribeConfigsRequestData(
+        [DescribeConfigsResource(kind, name) for kind, name in RESOURCES], False, True
+    )
+    mine, kafkas = (
+        {
+            (result.resource_type, result.resource_name, one.name): one.documentation
+            for result in ask_node(
+                node, DESCRIBE_CONFIGS, 4, request, DescribeConfigsResponseData
+            ).results
+            for one in result.configs
+        }
+        for node, _ in pair
+    )
+    assert {key: bool(text) for key, text in mine.items()} == {
+        key: bool(text) for key, text in kafkas.items()
+    }
+    assert sum(map(bool, mine.values())) > 400
+    assert not [key for key, text in mine.items() if text and text == kafkas[key]]
+
+
 def shown(node: Node, configs: list[Any]) -> dict[str, tuple[Any, ...]]:
     described = {
         one.name: (

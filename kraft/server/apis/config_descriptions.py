@@ -1,7 +1,7 @@
 """DescribeConfigs: describe topics, groups, client metrics, loggers, and this node's settings.
 
 Every controller answers from its committed metadata, as in Kafka; a node describes only its own
-settings. No documentation is returned. Source: Kafka's ``ConfigHelper`` (4.3.1).
+settings. The documentation is kraft's own. Source: Kafka's ``ConfigHelper`` (4.3.1).
 """
 
 from __future__ import annotations
@@ -77,7 +77,11 @@ def describe_configs_api(runner: ControllerRunner) -> AnyApi:
                     f"resource {resource.resource_name!r:.300} has the unknown type "
                     f"{resource.resource_type}"
                 )
-        describing = _Describing(runner, with_synonyms=data.include_synonyms)
+        describing = _Describing(
+            runner,
+            with_synonyms=data.include_synonyms,
+            with_documentation=data.include_documentation,
+        )
         results = []
         for count, resource in enumerate(data.resources, 1):
             try:
@@ -130,15 +134,18 @@ def _result(
 class _Describing:
     """The state of one request: the image that it describes, and what its resources share."""
 
-    def __init__(self, runner: ControllerRunner, *, with_synonyms: bool) -> None:
+    def __init__(
+        self, runner: ControllerRunner, *, with_synonyms: bool, with_documentation: bool
+    ) -> None:
         settings = runner.controller.settings.decisions
         assert settings.node_id is not None
         self._node_id = settings.node_id
         self._image = image = runner.publishing.images.image
         self._node = _node_configs(self._node_id, settings.config_rules.static, image)
         self._with_synonyms = with_synonyms
-        #: Most topics have the same descriptions.
-        self._encodable: dict[ConfigDescription, DescribedConfig] = {}
+        self._with_documentation = with_documentation
+        #: By type of resource. Most topics have the same descriptions.
+        self._encodable: dict[tuple[int, ConfigDescription], DescribedConfig] = {}
 
     def configs_of(self, resource: DescribeConfigsResource) -> list[DescribedConfig]:
         """Describe a resource. Raises KraftError for an invalid or unknown resource."""
@@ -151,7 +158,7 @@ class _Describing:
                 if not keys or name in keys
             ]
         return [
-            self._described(one)
+            self._described(resource.resource_type, one)
             for one in self._descriptions(resource.resource_type, resource.resource_name)
             if not keys or one.name in keys
         ]
@@ -190,10 +197,10 @@ class _Describing:
                 f"not {name!r:.80}"
             )
 
-    def _described(self, one: ConfigDescription) -> DescribedConfig:
-        found = self._encodable.get(one)
+    def _described(self, resource_type: int, one: ConfigDescription) -> DescribedConfig:
+        found = self._encodable.get((resource_type, one))
         if found is None:
-            found = self._encodable[one] = DescribedConfig(
+            found = self._encodable[resource_type, one] = DescribedConfig(
                 one.name,
                 one.value,
                 one.is_read_only,
@@ -201,8 +208,22 @@ class _Describing:
                 one.is_sensitive,
                 [ConfigSynonym(*each) for each in one.synonyms] if self._with_synonyms else [],
                 _WIRE_TYPES[one.kind],
+                _documentation(resource_type, one.name) if self._with_documentation else None,
             )
         return found
+
+
+def _documentation(resource_type: int, name: str) -> str | None:
+    from kraft.controller.configs import config_documentation as texts
+
+    of_type = {
+        BROKER: texts.NODES,
+        TOPIC: texts.TOPICS,
+        GROUP: texts.GROUPS,
+        CLIENT_METRICS: texts.CLIENT_METRICS,
+    }
+    # As in Kafka, a setting with the prefix of a listener has no documentation.
+    return of_type[resource_type].get(name)
 
 
 def _node_configs(node_id: int, static: Mapping[str, str], image: Image | None) -> NodeConfigs:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from kraft.controller.config_schema import USED_BROKER_SETTINGS
+from kraft.controller.configs.config_documentation import NODES, NOT_USED, UNDOCUMENTED
+from kraft.controller.configs.node_settings import NODE_SETTINGS
 from kraft.errors import CLUSTER_AUTHORIZATION_FAILED, INVALID_REQUEST, UNKNOWN_TOPIC_OR_PARTITION
 from kraft.image.configs import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
 from kraft.protocol.create_acls import (
@@ -34,6 +37,7 @@ from kraft.protocol.incremental_alter_configs import (
     IncrementalConfig,
 )
 from kraft.security.principals import KafkaPrincipal
+from kraft.server.config.settings import OF_LISTENERS, READ_AS_TEXT, SETTINGS
 from kraft.server.process import QuorumNode
 from tests.unit.server.apis.listener_client import ask, forward
 from tests.unit.server.controller_nodes import Quorum, RunScenario
@@ -56,9 +60,12 @@ async def describe(
     version: int = 4,
     keys: list[str] | None = None,
     synonyms: bool = True,
+    documentation: bool = False,
 ) -> list[DescribeConfigsResult]:
     request = DescribeConfigsRequestData(
-        [DescribeConfigsResource(kind, name, keys) for kind, name in resources], synonyms
+        [DescribeConfigsResource(kind, name, keys) for kind, name in resources],
+        synonyms,
+        documentation,
     )
     return (
         await ask(node, DESCRIBE_CONFIGS, version, request, DescribeConfigsResponseData)
@@ -105,6 +112,51 @@ def test_every_version_describes_every_kind_of_resource(
         ]
 
     run_scenario(scenario, quorum)
+
+
+def test_each_configuration_has_a_sentence_where_a_client_asks_for_it(
+    run_scenario: RunScenario, tmp_path: Path
+) -> None:
+    quorum = Quorum(tmp_path, settings={"listener.name.controller.max.connections": "500"})
+
+    async def scenario() -> None:
+        await quorum.start()
+        await quorum.brokers(1)
+        await quorum.create("t")
+        await quorum.agree()
+        node = quorum.running[await quorum.active()]
+        id = str(node.config.node_id)
+        resources = ((BROKER, id), (BROKER, ""), (TOPIC, "t"), (GROUP, "g"), (CLIENT_METRICS, "m"))
+        for version in (3, 4):
+            results = await describe(node, *resources, version=version, documentation=True)
+            for result in results:
+                assert result.configs
+                without = {one.name for one in result.configs if not one.documentation}
+                # As in Kafka, which has no definition of a name with the prefix of a listener.
+                assert without <= {"listener.name.controller.max.connections", *UNDOCUMENTED}
+        settings, default, topic = (
+            {one.name: one.documentation for one in result.configs} for result in results[:3]
+        )
+        assert topic["retention.ms"] == (
+            "The age from which on segments are deleted; -1 for no limit."
+        )
+        assert settings["log.retention.ms"] == (
+            f"The default of topics' retention.ms. {topic['retention.ms']}"
+        )
+        assert settings["group.consumer.max.session.timeout.ms"] == (
+            "The largest value of groups' consumer.session.timeout.ms."
+        )
+        assert settings["num.io.threads"] == NOT_USED
+        assert settings["node.id"] == "The id of the node in the cluster."
+        assert default["min.insync.replicas"] == settings["min.insync.replicas"]
+
+    run_scenario(scenario, quorum)
+
+
+def test_settings_that_have_an_effect_are_not_documented_as_unused() -> None:
+    used = {name for name, rule in SETTINGS.items() if rule.has_effect}
+    used |= READ_AS_TEXT & NODE_SETTINGS.keys() | set(OF_LISTENERS) | USED_BROKER_SETTINGS
+    assert not {name for name in used & NODE_SETTINGS.keys() if NODES[name] == NOT_USED}
 
 
 def test_a_resource_with_an_error_does_not_reject_the_others(
