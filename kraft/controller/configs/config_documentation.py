@@ -207,7 +207,7 @@ UNDOCUMENTED = frozenset(
 
 
 def _nodes() -> dict[str, str]:
-    found = dict.fromkeys(NODE_SETTINGS, NOT_USED) | _NODES
+    found = {**dict.fromkeys(NODE_SETTINGS, NOT_USED), **_NODES}
     for topic_config, definition in TOPIC_CONFIGS.items():
         for synonym in definition.synonyms:
             if found.get(synonym.name, NOT_USED) == NOT_USED:
