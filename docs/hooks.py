@@ -41,6 +41,8 @@ _CODE = re.compile(r"<code>([^<]*)</code>")
 _BREAK = re.compile(
     r"(?<!kraft[./])(?<!tests/)(?:(?<=/)(?=\w)|(?<=\.)(?=[a-z_])(?!(?:pyx?|pyi|md|jsonl?|gz|log)\b))"
 )
+#: Characters of a name from which it may also break after an underscore, in a narrow window only.
+_LONG_NAME = 20
 #: Where the docstring of a module is read, the first one that exists.
 _SUFFIXES = (".pyi", ".py", ".pyx", ".pxd")
 _DOCSTRING = re.compile(r'\A(?:#[^\n]*\n|\s)*[rR]?"""(.*?)"""', re.DOTALL)
@@ -207,7 +209,10 @@ def on_page_content(html: str, **_: Any) -> str:
     """Let the names of modules and paths in tables break between their parts."""
 
     def breakable(code: re.Match[str]) -> str:
-        return f"<code>{_BREAK.sub('<wbr>', code[1])}</code>"
+        name = _BREAK.sub("<wbr>", code[1])
+        if len(code[1]) > _LONG_NAME:
+            name = re.sub(r"_(?=\w)", '_<wbr class="narrow">', name)
+        return f"<code>{name}</code>"
 
     return _CELL.sub(lambda cell: _CODE.sub(breakable, cell[0]), html)
 

@@ -114,3 +114,5 @@ def test_names_in_tables_break_between_their_parts() -> None:
         "<p><code>a/b</code></p><td><code>tests/unit/<wbr>test_a.py</code>"
         "<code>kraft.raft.<wbr>x</code></td>"
     )
+    name = "<td><code>at_most_one_leader_an_epoch</code></td>"
+    assert hooks.on_page_content(name).count('_<wbr class="narrow">') == 5
