@@ -21,6 +21,8 @@ HOLDS_BATCHES = False
 _INPUTS_OF_A_NODE = 5000
 _INPUTS_OF_A_CHECK = 500
 _SEEDS_OF_A_VERSION = 2
+# Sanitizers and coverage make a callback up to thirty times slower; releases may take a second.
+_LONGEST_BLOCK_S = 10.0
 
 
 class _Nodes:
@@ -39,7 +41,8 @@ class _Nodes:
             if is_old or (is_checked and not self._node.is_healthy()):
                 self.close()
         if self._node is None:
-            self._node = ServedNode(scratch("node")).__enter__()
+            self._node = ServedNode(scratch("node"), longest_block_s=_LONGEST_BLOCK_S)
+            self._node.__enter__()
             self._count = 0
         return self._node
 
