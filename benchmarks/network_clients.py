@@ -11,6 +11,7 @@ import asyncio
 import ssl
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar, cast
 
@@ -161,19 +162,28 @@ class LightBrokers:
     async def connect(
         self, address: Address, ranges: Ranges, tls: ssl.SSLContext | None = None
     ) -> None:
-        """Connect all brokers to this controller, closing earlier connections."""
+        """Connect all brokers to this controller, closing earlier connections.
+
+        Each sends its first request at once, a registration if it has none: a controller closes
+        connections that are silent for ten seconds.
+        """
         self._address, self._ranges, self._tls = address, ranges, tls
-        await together([self._connected(broker) for broker in self.brokers], _REGISTERING)
+        await together([self._begin(broker) for broker in self.brokers], _REGISTERING)
+
+    async def _begin(self, broker: LightBroker) -> None:
+        await self._connected(broker)
+        if broker.epoch < 0:
+            await self._register(broker)
+        else:
+            # The controller may have just become active; `beat` tries again.
+            with suppress(RuntimeError):
+                await self._beat_once(broker)
 
     async def _connected(self, broker: LightBroker) -> LoadConnection:
         if broker.connection is not None:
             broker.connection.close()
         broker.connection = await LoadConnection.open(self._address, self._ranges, self._tls)
         return broker.connection
-
-    async def register(self) -> None:
-        """Register and unfence all brokers."""
-        await together([self._register(broker) for broker in self.brokers], _REGISTERING)
 
     async def _register(self, broker: LightBroker) -> None:
         assert broker.connection is not None
@@ -192,8 +202,12 @@ class LightBrokers:
         if said.error_code != NONE:
             raise RuntimeError(f"registering {broker.id}: {error_name(said.error_code)}")
         broker.epoch = said.broker_epoch
-        while (await self._beat_once(broker)).is_fenced:
-            await asyncio.sleep(0.05)
+        while broker.is_fenced:
+            # A heartbeat may expire in the queue of a busy controller.
+            with suppress(RuntimeError):
+                await self._beat_once(broker)
+            if broker.is_fenced:
+                await asyncio.sleep(0.05)
 
     async def _beat_once(self, broker: LightBroker) -> BrokerHeartbeatResponseData:
         assert broker.connection is not None

@@ -68,7 +68,6 @@ class Loaded:
     async def begin(self) -> None:
         """Register the brokers; from now on they send heartbeats."""
         await self._connect()
-        await self.brokers.register()
         self.brokers.beat()
 
     async def _connect(self) -> None:
