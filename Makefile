@@ -10,7 +10,7 @@ OTHER_KIND := $(filter-out $(STAMP),$(wildcard $(VENV)/.built-*))
 # Tests start hundreds of Python processes, which would all compile the package's modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help build demo test lint lint-style lint-types docs package release-check interop interop-matrix kafka-tests bench bench-quick bench-peers fuzz clean \
+.PHONY: help build demo test lint lint-style lint-types docs package release-check interop interop-matrix leadership-moves kafka-tests bench bench-quick bench-peers fuzz clean \
   bench-instructions bench-compare baseline history performance-page \
   differential differential-coverage otava simulate simulate-controllers mutants core-mutants sanitize disk-proof processes soak soak-simulate soak-processes
 
@@ -23,6 +23,7 @@ help:
 	@echo
 	@echo "make interop                Run the tests against Apache Kafka (needs Java 17 and Maven)"
 	@echo "make interop-matrix         Run quorums with Kafka's controllers of every release from 3.7 to 4.4"
+	@echo "make leadership-moves       Move leadership between Kafka's controllers and kraft's under load, MOVES=30 RELEASES='3.7.2 4.1.1 4.3.1'"
 	@echo "make kafka-tests            Run Kafka's own integration tests on a kraft controller, BACKEND=kraft CLASSES='A B'"
 	@echo "make differential           Compare generated requests with Kafka's controller classes, CASES=20000 SEED=1"
 	@echo "make differential-coverage  Report the coverage of differential sequences, QUORUMS=300 SEED=1"
@@ -126,6 +127,15 @@ interop: build
 # Quorums with controllers of every release from 3.7 to 4.4; fetches their jars; takes five minutes.
 interop-matrix: build
 	INTEROP_RELEASES=all $(BIN)/python -m pytest tests/interop/test_quorum_releases.py -m interop
+
+# Leadership moves between Kafka's controllers and kraft's, with brokers and a live load: first the
+# control, a quorum of Kafka's controllers alone, then the mixed quorums; takes 20 minutes.
+leadership-moves: MOVES ?= 30
+leadership-moves: RELEASES ?= 3.7.2 4.1.1 4.3.1
+leadership-moves: export LEADERSHIP_RELEASES = $(RELEASES)
+leadership-moves: build
+	LEADERSHIP_CONTROL=1 LEADERSHIP_MOVES=6 $(BIN)/python -m pytest tests/interop/test_leadership_moves.py -m interop -s
+	LEADERSHIP_MOVES=$(MOVES) $(BIN)/python -m pytest tests/interop/test_leadership_moves.py -m interop -s
 
 # Kafka's published test classes; the backend kafka is the control. RECORD=1 keeps the results and
 # writes docs/kafka-tests.md; LOGS=DIR keeps what the processes print. All classes take an hour.

@@ -60,7 +60,8 @@ class MixedQuorum:
 
     @property
     def nodes(self) -> dict[int, Node]:
-        return self.cluster.nodes
+        """The controllers."""
+        return {id: node for id, node in self.cluster.nodes.items() if node.role == "controller"}
 
     @property
     def running(self) -> list[Node]:
