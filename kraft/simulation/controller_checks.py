@@ -388,7 +388,18 @@ class ControllerChecks:
                 continue
             entry = self._tree.ledger.brokers.get(broker.id)
             if entry is None or entry.is_fenced or entry.epoch != broker.epoch:
-                if cluster.now > max(since, broker.up_since) + 2 * session_ms + 12_000.0:
+                # A delayed heartbeat of its earlier incarnation renews that incarnation's session,
+                # and until it expires the broker cannot register.
+                contacts = (
+                    at
+                    for (id, epoch), at in active.heard.items()
+                    if id == broker.id and epoch != broker.epoch
+                )
+                earlier_at = (
+                    max(contacts, default=-_NEVER) - machine.clock_base
+                ) / machine.clock_rate
+                began = max(since, broker.up_since, earlier_at)
+                if cluster.now > began + 2 * session_ms + 12_000.0:
                     raise Violation(
                         "a_living_broker_is_unfenced",
                         f"{broker} is up since {broker.up_since:.0f}: {broker.describe()}",
