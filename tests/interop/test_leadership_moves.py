@@ -70,6 +70,8 @@ KAFKAS_OWN_ERRORS = (
     # A slow machine, and a controller that was paused.
     r"Exceptionally slow controller event",
     r"processExpiredBrokerHeartbeat: controller event queue overloaded",
+    # The last controller that the test stops has no majority to resign to.
+    r"Graceful shutdown of RaftClient failed",
 )
 #: The line of an error and the next one, which may name the exception.
 _ERROR = re.compile(r"^.*(?: ERROR | FATAL |Encountered .*fault).*\n.*$", re.MULTILINE)
