@@ -8,6 +8,7 @@ them when the others are done.
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 
 import pytest
@@ -38,6 +39,16 @@ SLOWEST = (
     "tests/interop/test_live",
     "tests/interop/test_kafka",
 )
+
+
+def pytest_collection_finish() -> None:
+    """Leave the collected tests out of garbage collection, and collect less often.
+
+    Otherwise each collection visits 7,700 tests and their modules: a fifth of the CPU time.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(10_000, 10, 10)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
