@@ -35,10 +35,6 @@ class EpochElection:
             (self.granted if is_granted else self.rejected).add(id)
             (self.rejected if is_granted else self.granted).discard(id)
 
-    def forget_rejection(self, id: int) -> None:
-        """Let the voter be asked again."""
-        self.rejected.discard(id)
-
     def is_won(self) -> bool:
         return len(self.granted) >= self.voters.majority
 
@@ -155,14 +151,6 @@ class ProspectiveState(NomineeState):
 
     def may_grant(self, request: VoteRequest, *, is_up_to_date: bool) -> bool:
         return may_grant_without_leader(self.node, request, is_up_to_date=is_up_to_date)
-
-    def note_pre_vote_rejected(self, candidate_id: int) -> None:
-        """Ask a voter again that stands itself, and cannot win.
-
-        It may have rejected this node's request while it followed a leader. Without a second
-        request both would wait for their election timeouts. Kafka does not ask again.
-        """
-        self.election.forget_rejection(candidate_id)
 
     def handle_request_failed(self, failed: InFlight, *, is_unsupported: bool) -> None:
         """Stand without pre-votes, as before KIP-996, if a peer does not support them.

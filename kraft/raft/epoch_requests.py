@@ -51,8 +51,6 @@ def handle_vote(node: NodeState, request: VoteRequest, reply_to: int) -> None:
                     voted=request.candidate,
                     reason=f"voted for node {request.candidate.id}",
                 )
-            elif request.is_pre_vote and not is_granted:
-                node.role_state.note_pre_vote_rejected(request.candidate.id)
     response = VoteResponse(error)
     if error != INCONSISTENT_CLUSTER_ID:
         leader_id = node.leader_id

@@ -107,9 +107,6 @@ class EpochState(RoleState):
     def note_leader_resigned(self, request: EndQuorumEpochRequest) -> None:
         """Do nothing; only a follower waits for its leader."""
 
-    def note_pre_vote_rejected(self, candidate_id: int) -> None:
-        """Do nothing; only a prospective node has asked the candidate itself."""
-
     # -- requests to the leader
 
     def leader_error(self, epoch: int) -> int:

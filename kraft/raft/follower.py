@@ -70,8 +70,8 @@ class FollowerState(EpochState):
         self.has_fetched = False
         #: The high watermark of the leader's last response; -1 before the first.
         self.leader_high_watermark = -1
-        #: Whether the leader has sent EndQuorumEpoch: it does not lead again in this epoch.
-        self.has_leader_resigned = False
+        #: The fetch deadline that the leader's resignation set; -1 without one.
+        self._resigned_deadline_ms = -1.0
         #: Whether the leader knows the voter's endpoints and versions (kraft.version 0).
         self.has_updated_leader = False
         #: The number of damaged snapshots of this leader in a row; after one the node fetches
@@ -101,7 +101,7 @@ class FollowerState(EpochState):
         leader_id = self.node.leader_id
         if self.node.is_sole_voter:
             return "this node is the only voter"
-        if self.has_leader_resigned:
+        if self.fetch_deadline_ms == self._resigned_deadline_ms:
             return f"leader {leader_id} resigned"
         timeout_ms = self.config.fetch_timeout_ms
         return f"leader {leader_id} sent no valid response within {timeout_ms} ms (fetch timeout)"
@@ -118,23 +118,15 @@ class FollowerState(EpochState):
     def may_grant(self, request: VoteRequest, *, is_up_to_date: bool) -> bool:
         """Grant pre-votes only while the leader is silent, so that it is not disrupted (KIP-996).
 
-        Also once it has resigned (KAFKA-20895). Otherwise the best candidate after a clean shutdown
-        waits for an election timeout and then for a fetch timeout.
-
         An observer follows a silent leader on, and may be a voter by a log that is longer than its
         own.
         """
-        has_leader = self.has_fetched and not self.has_leader_resigned
-        is_led = has_leader and self.fetch_deadline_ms > self.node.now_ms
+        is_led = self.has_fetched and self.fetch_deadline_ms > self.node.now_ms
         return request.is_pre_vote and is_up_to_date and not is_led
 
     def _note_leader_alive(self) -> None:
-        """Restart the fetch timer after a valid response of the leader.
-
-        A response that a resigned leader sent before it resigned does not delay the election.
-        """
-        if not self.has_leader_resigned:
-            self.fetch_deadline_ms = self.node.now_ms + self.config.fetch_timeout_ms
+        """Restart the fetch timer after a valid response of the leader."""
+        self.fetch_deadline_ms = self.node.now_ms + self.config.fetch_timeout_ms
         self.has_fetched = True
 
     # -- fetches
@@ -364,7 +356,7 @@ class FollowerState(EpochState):
 
     def note_leader_resigned(self, request: EndQuorumEpochRequest) -> None:
         self.fetch_deadline_ms = self.node.now_ms + self._handover_wait_ms(request)
-        self.has_leader_resigned = True
+        self._resigned_deadline_ms = self.fetch_deadline_ms
 
     def _handover_wait_ms(self, request: EndQuorumEpochRequest) -> int:
         """Return how long to wait before an election, so that the best candidate wins.

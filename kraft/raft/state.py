@@ -84,10 +84,6 @@ class RoleState(ABC):
     def note_leader_resigned(self, request: EndQuorumEpochRequest) -> None:
         """The leader of this epoch has sent EndQuorumEpoch."""
 
-    @abstractmethod
-    def note_pre_vote_rejected(self, candidate_id: int) -> None:
-        """This node has rejected a pre-vote of its epoch."""
-
 
 class NodeState:
     """The state of a node in every role; ``draw`` returns random numbers from [0, 1)."""

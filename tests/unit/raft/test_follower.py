@@ -353,30 +353,6 @@ def test_a_late_candidate_waits_longer_than_its_own_timer() -> None:
     assert node.role is Role.FOLLOWER
 
 
-def test_a_follower_of_a_resigned_leader_grants_pre_votes() -> None:
-    """KAFKA-20895: else the best candidate waits for its election timeout and a fetch timeout."""
-    node = follower(has_fetched=True)
-    pre_vote = VoteRequest("cluster", EPOCH, key(3), key(1), EPOCH, 100, True)
-    assert not node.ask(pre_vote).is_granted
-    node.ask(end_epoch(key(3), key(1)))
-    assert node.ask(pre_vote).is_granted
-    behind = VoteRequest("cluster", EPOCH, key(3), key(1), 1, 1, True)
-    assert not node.ask(behind).is_granted
-
-
-def test_a_late_response_of_a_resigned_leader_does_not_restart_the_fetch_timer() -> None:
-    node = follower(has_fetched=True)
-    fetch = fetch_of(node)
-    node.ask(end_epoch(key(3), key(1)))
-    node.wait(100)
-    node.reply(fetch, answer(high_watermark=6))
-    assert node.node.log.high_watermark == 6
-    node.wait(399)
-    assert node.role is Role.FOLLOWER
-    node.wait(1)
-    assert node.role is Role.PROSPECTIVE
-
-
 def test_a_rejected_candidate_follows_the_old_leader_and_grants_others() -> None:
     node = follower(has_fetched=True)
     node.ask(end_epoch(key(1)))

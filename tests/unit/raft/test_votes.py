@@ -138,23 +138,6 @@ def test_a_prospective_node_that_grants_restarts_its_pre_votes() -> None:
     assert election.granted == {1}
 
 
-def test_a_prospective_node_asks_a_voter_again_that_stands_with_a_shorter_log() -> None:
-    """The voter rejected while it followed the leader. Now it follows nobody, and cannot win."""
-    node = MAKERS[Role.PROSPECTIVE]()
-    node.answer_votes(is_granted=False, only=3)
-    assert election_of(node).rejected == {3}
-    assert not vote(node, BEHIND, is_pre_vote=True, by=key(3)).is_granted
-    assert election_of(node).rejected == set()
-    assert 3 in [send.destination for send in node.requests(VoteRequest)]
-
-
-def test_a_pre_vote_that_is_granted_makes_no_new_pre_vote() -> None:
-    node = MAKERS[Role.PROSPECTIVE]()
-    node.answer_votes(is_granted=False, only=3)
-    assert vote(node, EQUAL, is_pre_vote=True, by=key(3)).is_granted
-    assert election_of(node).rejected == {3}
-
-
 def test_a_later_pre_vote_response_replaces_the_first() -> None:
     node = MAKERS[Role.PROSPECTIVE]()
     election = election_of(node)
