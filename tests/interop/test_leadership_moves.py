@@ -48,7 +48,6 @@ from tests.interop.mixed_quorum import (
 from tests.interop.record import TOPIC_TOOL
 from tests.interop.scenario import RACKS
 
-
 MOVES = int(os.environ.get("LEADERSHIP_MOVES", "3"))
 RELEASES = os.environ.get("LEADERSHIP_RELEASES", KAFKA_4).split()
 IS_CONTROL = os.environ.get("LEADERSHIP_CONTROL", "") == "1"
