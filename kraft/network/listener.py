@@ -115,7 +115,7 @@ class Listener:
         handlers: Mapping[int, Handler],
         warnings: ThrottledLog,
         standing_of: Callable[[Request], tuple[Standing, int]],
-        is_allowed: Callable[[Api, PeerIdentity], bool],
+        denial_of: Callable[[Api, PeerIdentity], int],
         security: Mapping[str, ListenerSecurity],
         traffic: Traffic | None = None,
     ) -> None:
@@ -124,7 +124,7 @@ class Listener:
         self.traffic = Traffic() if traffic is None else traffic
         self.warnings = warnings
         self.standing_of = standing_of
-        self.is_allowed = is_allowed
+        self.denial_of = denial_of
         #: By listener; a listener without an entry is PLAINTEXT.
         self.security = security
         self.admission = Admission(limits.of_connections())

@@ -19,12 +19,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kraft._core.codec.fetch import decode_request_header
-from kraft.errors import (
-    CLUSTER_AUTHORIZATION_FAILED,
-    IllegalSaslStateError,
-    KraftError,
-    SaslAuthenticationError,
-)
+from kraft.errors import IllegalSaslStateError, KraftError, SaslAuthenticationError
 from kraft.network.admission import Standing
 from kraft.network.authentication import (
     SASL_APIS,
@@ -361,8 +356,8 @@ class ServerConnection(FrameProtocol):
             owner.admission.promote(self, standing)
             self._task = self._loop.create_task(self._handle(handler, header, frame, body_at))
             return
-        if not owner.is_allowed(api, self._identity):
-            denied = error_response(api, CLUSTER_AUTHORIZATION_FAILED)
+        if error := owner.denial_of(api, self._identity):
+            denied = error_response(api, error)
             self._write_answer(
                 header, encode_response(denied, version, self.listener_name, owner.resolve)
             )

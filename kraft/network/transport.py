@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from kraft._core.codec.metadata_codec import Message
-from kraft.errors import UnsupportedVersionError
+from kraft.errors import NONE, UnsupportedVersionError
 from kraft.network.admission import Standing
 from kraft.network.authentication import ListenerSecurity
 from kraft.network.connections import Peer, PeerCall
@@ -68,8 +68,8 @@ def clients_only(request: Request) -> tuple[Standing, int]:
     return Standing.CLIENT, -1
 
 
-def allow_all(api: Api, peer: PeerIdentity) -> bool:
-    return True
+def no_denial(api: Api, peer: PeerIdentity) -> int:
+    return NONE
 
 
 class Transport:
@@ -78,8 +78,8 @@ class Transport:
     ``deliver`` is called with events; ``resolve`` returns the bytes of a slice at the moment of
     sending; ``features`` returns the features in ApiVersions responses; ``handlers`` answer APIs
     other than the raft node's, by API key; ``standing_of`` is `admission.standing_of` for the
-    node's cluster and voters; ``is_allowed`` says whether a peer may send requests of an API to the
-    raft node; ``traffic`` counts the requests.
+    node's cluster and voters; ``denial_of`` returns the error code for a peer that may not send
+    requests of an API to the raft node, else 0; ``traffic`` counts the requests.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class Transport:
         features: Callable[[], NodeFeatures] = no_features,
         handlers: Mapping[int, Handler] | None = None,
         standing_of: Callable[[Request], tuple[Standing, int]] = clients_only,
-        is_allowed: Callable[[Api, PeerIdentity], bool] = allow_all,
+        denial_of: Callable[[Api, PeerIdentity], int] = no_denial,
         traffic: Traffic | None = None,
     ) -> None:
         self._config = config
@@ -105,7 +105,7 @@ class Transport:
             handlers or {},
             self._warnings,
             standing_of,
-            is_allowed,
+            denial_of,
             config.security,
             traffic,
         )

@@ -170,6 +170,11 @@ class Authorizer:
 
     # -- decisions
 
+    def check_ready(self, principal: KafkaPrincipal) -> None:
+        """Raise AuthorizerNotReadyError before the ACLs are loaded, except for super users."""
+        if not self.is_ready and str(principal) not in self._settings.super_users:
+            raise AuthorizerNotReadyError("the ACLs are not loaded yet")
+
     def authorize(self, context: RequestContext, action: Action) -> bool:
         """Return whether the action is allowed, and log it.
 

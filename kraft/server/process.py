@@ -23,7 +23,7 @@ from collections.abc import Callable
 from functools import partial
 
 from kraft.controller.features import LocalFeatures
-from kraft.errors import KraftError, NotControllerError
+from kraft.errors import NONE, KraftError, NotControllerError
 from kraft.image.publishing import Image, ImageDelta
 from kraft.image.snapshot_generation import SnapshotPolicy
 from kraft.network.admission import Standing, standing_of
@@ -184,7 +184,7 @@ class QuorumNode:
             self._features,
             self._handlers(),
             self._standing_of,
-            self._is_allowed,
+            self._denial_of,
             self._traffic,
         )
         if self.controller is not None:
@@ -351,16 +351,20 @@ class QuorumNode:
         if self._opening is None:
             self._opening = asyncio.get_running_loop().create_task(self.transport.open_waiting())
 
-    def _is_allowed(self, api: Api, peer: PeerIdentity) -> bool:
-        """Return whether the peer may send requests of this API to the raft node."""
+    def _denial_of(self, api: Api, peer: PeerIdentity) -> int:
+        """Return the error code for a peer that may not send requests of this API to the raft node.
+
+        0 if it may. Before the ACLs are loaded, the code is UNKNOWN_SERVER_ERROR, as of other APIs:
+        a raft node of Kafka's fails for good when it gets CLUSTER_AUTHORIZATION_FAILED.
+        """
         if self._authorizer is None:
-            return True
+            return NONE
         who = RequestContext(peer.principal, java_host(peer.address), api.name)
         try:
             check_cluster_operation(self._authorizer, who)
-        except KraftError:
-            return False
-        return True
+        except KraftError as error:
+            return error.kafka_code
+        return NONE
 
     def _features(self) -> NodeFeatures:
         """Return the supported levels, and those of the last published image."""

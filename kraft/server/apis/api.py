@@ -74,6 +74,14 @@ class CallContext:
         if self.authorizer is not None:
             check_cluster_operation(self.authorizer, self._who)
 
+    def check_acls_loaded(self) -> None:
+        """Raise AuthorizerNotReadyError while only super users may do anything.
+
+        For an API whose operation checks the ACLs: it would wait for a leader first.
+        """
+        if self.authorizer is not None:
+            self.authorizer.check_ready(self.principal)
+
     def allows(
         self,
         operation: AclOperation,

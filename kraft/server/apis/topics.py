@@ -260,6 +260,7 @@ def _create_partitions(runner: ControllerRunner) -> AnyApi:
     async def answer(
         data: CreatePartitionsRequestData, context: CallContext
     ) -> CreatePartitionsResponseData:
+        context.check_acls_loaded()
         topics = [
             NewPartitions(
                 topic.name,

@@ -76,9 +76,9 @@ class Pair:
         if isinstance(event, RequestReceived):
             self.listening.send(SendResponse(event.reply_to, GRANTED))
 
-    def is_allowed(self, api: object, peer: PeerIdentity) -> bool:
+    def denial_of(self, api: object, peer: PeerIdentity) -> int:
         self.senders.append(peer)
-        return True
+        return 0
 
     async def request(self) -> Event:
         at = self.listening.endpoints[0]._replace(host=self.host)
@@ -88,7 +88,7 @@ class Pair:
     async def run(self, scenario: Callable[[Pair], Awaitable[None]]) -> None:
         at = (Endpoint(LISTENER, "127.0.0.1", 0),)
         config = TransportConfig(1, at, security={LISTENER: self.server})
-        self.listening = Transport(config, self.received, memoryview, is_allowed=self.is_allowed)  # type: ignore[arg-type]
+        self.listening = Transport(config, self.received, memoryview, denial_of=self.denial_of)  # type: ignore[arg-type]
         config = TransportConfig(2, security={LISTENER: self.client}, client_listener=LISTENER)
         self.sending = Transport(config, self.events.put_nowait, memoryview)  # type: ignore[arg-type]
         await self.listening.start()

@@ -19,6 +19,7 @@ from kraft.protocol.create_topics import (
 from kraft.protocol.headers import read_response_header, request_frame
 from kraft.server.config.settings import AUTHORIZERS
 from tests.harness.plain_users import PlainUsers, jaas_config
+from tests.reference import authorization
 from tests.unit.server.controller_nodes import Quorum, RunScenario, until
 
 UNKNOWN_SERVER_ERROR, TOPIC_AUTHORIZATION_FAILED = -1, 29
@@ -74,6 +75,15 @@ def test_super_users_pass_before_the_acls_are_loaded(
         assert await error_of("node", "CONTROLLER") == NOT_CONTROLLER
         # As in Kafka, whose AuthorizerNotReadyException has no error code of its own.
         assert await error_of("alice", "CONTROLLER") == UNKNOWN_SERVER_ERROR
+        for request in authorization.requests():
+            # Not CLUSTER_AUTHORIZATION_FAILED, which ends a raft node of Kafka's; not
+            # NOT_CONTROLLER, as who may ask is checked before.
+            if request.name in ("Fetch", "FetchSnapshot", "Vote", "CreatePartitions"):
+                frame = authorization.frame_of(request, {})
+                address = ("127.0.0.1", ports["CONTROLLER"])
+                response = await asyncio.to_thread(users.ask, "alice", address, frame)
+                found = {each[-2:] for each in authorization.outcome(request, response)}
+                assert found == {str(UNKNOWN_SERVER_ERROR)}, request.name
         with pytest.raises(ConnectionRefusedError):
             socket.create_connection(("127.0.0.1", ports["CLIENTS"]), 1)
         await quorum.start(*others)
