@@ -297,8 +297,12 @@ class Trace:
     def _parse_header(self, kind: int, body: bytes) -> TraceHeader:
         try:
             fields = msgpack.unpackb(body) if kind == _HEADER else None
-            if not isinstance(fields, dict) or fields.pop("format") != FORMAT:
-                raise ValueError(f"the first frame is not a header of format {FORMAT}")
+            if not isinstance(fields, dict):
+                raise ValueError("the first frame is not a header")
+            if (found := fields.pop("format")) != FORMAT:
+                raise ValueError(
+                    f"its format is {found!r:.40}; this version of kraft reads format {FORMAT}"
+                )
             header = TraceHeader(**fields)
         except (ValueError, TypeError, LookupError, msgpack.UnpackException) as error:
             raise CorruptRecordError(f"not a trace: {error}", path=self.path, position=0) from None

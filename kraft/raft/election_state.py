@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from os import PathLike
 
-from kraft.errors import CorruptRecordError
+from kraft.errors import CorruptRecordError, UnsupportedVersionError
 from kraft.raft.voters import ReplicaKey
 from kraft.records import ZERO_UUID, Uuid
 
@@ -63,12 +63,18 @@ class ElectionState:
     def from_bytes(
         cls, content: bytes, *, path: str | PathLike[str] | None = None
     ) -> ElectionState:
-        """Parse the file's content. Raises CorruptRecordError if it is malformed."""
+        """Parse the file's content.
+
+        Raises CorruptRecordError if it is malformed, UnsupportedVersionError if another version of
+        kraft or Kafka wrote a format that this one does not know.
+        """
         try:
             fields = json.loads(content)
             version = _integer(fields, "data_version")
             if version not in (0, 1):
-                raise ValueError(f"unknown data_version {version}")
+                raise UnsupportedVersionError(
+                    f"quorum-state has data_version {version}, supported are 0 and 1 (file {path})"
+                )
             epoch, leader_id = _integer(fields, "leaderEpoch"), _integer(fields, "leaderId")
             voted_id = _integer(fields, "votedId")
             if not 0 <= epoch < 1 << 31:

@@ -12,7 +12,8 @@ Invariants:
 - The controller never runs inside a step of the raft node, so that no other append comes between
   the offset at which it decides and its own append.
 - One turn on the loop takes a few milliseconds at most; then the loop serves the network.
-- A record that cannot be applied ends the process; the error has its offset.
+- A record that cannot be applied ends the process; the error has its offset. So does a feature
+  level that this node does not support.
 
 Called by ``driver`` and by API handlers. Sources: Kafka's ``QuorumController``,
 ``KafkaRaftClient``'s listener contexts.
@@ -61,6 +62,7 @@ from kraft.raft.rpc import (
 from kraft.records import MetadataVersion, Record
 from kraft.server.disk.store import MetadataStore
 from kraft.server.driver import Driver, now_ms
+from kraft.server.newer_versions import check_finalized, newer_version_error
 from kraft.server.opening import load_latest_snapshot
 from kraft.server.publishing import MetadataPublishing
 
@@ -186,7 +188,7 @@ class ControllerRunner:
             self.controller.replace_cluster(cluster)
             self.publishing.replace_cluster(cluster)
         except Exception as error:
-            self._on_failure(error)
+            self._fail(error)
             raise
         self.loaded_count += 1
         logger.info("loaded the leader's snapshot: %r", cluster)
@@ -250,8 +252,13 @@ class ControllerRunner:
             self._run_controller()
             self._publish()
         except Exception as error:
-            self._on_failure(error)
+            self._fail(error)
             raise
+
+    def _fail(self, error: Exception) -> None:
+        if isinstance(error, UnsupportedVersionError):
+            error = newer_version_error(error)
+        self._on_failure(error)
 
     def _publish(self) -> None:
         """Publish an image of newly committed records, and continue a snapshot under way."""
@@ -321,6 +328,7 @@ class ControllerRunner:
                 return False
             self.publishing.note_batches(batches)
             self._execute(controller.apply_committed(batches, now))
+            check_finalized(controller.cluster.state.features)
             self._adapt_read_size(now_ms() - now)
             if controller.cluster.next_offset < self._high_watermark:
                 self._take_turn_soon()

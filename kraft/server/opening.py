@@ -14,10 +14,11 @@ from typing import NamedTuple
 
 from kraft._core.snapshot.snapshot_file import SnapshotReader
 from kraft.controller.config_schema import is_supported_config
-from kraft.errors import InvalidConfigError
+from kraft.errors import InvalidConfigError, UnsupportedVersionError
 from kraft.image.replay import MetadataState
 from kraft.server.config.loading import ServerConfig
 from kraft.server.disk.store import MetadataStore
+from kraft.server.newer_versions import check_finalized, newer_version_error
 from kraft.server.storage.meta_properties import NodeIdentity, load_identity
 
 #: A short switch interval lets a thread that returns from the core take the interpreter lock soon:
@@ -69,6 +70,8 @@ class StoreOpening:
             except BaseException:
                 store.close()
                 raise
+        except UnsupportedVersionError as error:
+            self._opened.set_exception(newer_version_error(error))
         except BaseException as error:
             self._opened.set_exception(error)
         else:
@@ -91,12 +94,14 @@ def check_served(config: ServerConfig) -> None:
 def load_latest_snapshot(store: MetadataStore) -> MetadataState:
     """Return the state of the latest snapshot, with a journal; empty without a snapshot.
 
-    Configurations that Kafka does not know are skipped, as in Kafka.
+    Configurations that Kafka does not know are skipped, as in Kafka. Raises UnsupportedVersionError
+    for a snapshot of a newer version.
     """
     cluster = MetadataState(is_supported_config=is_supported_config)
     snapshot = store.latest_snapshot()
     if snapshot is not None:
         with cluster.loading_snapshot(snapshot.id.offset) as callbacks:
             SnapshotReader(snapshot.data).read(cluster.table, **callbacks)
+        check_finalized(cluster.state.features)
     cluster.start_journal()
     return cluster

@@ -13,6 +13,8 @@ always valid; the slot with the larger number counts::
     0 00000000000000000007 00000000000000001234 +0000000002 89abcdef\\n
     version, number, offset, epoch, CRC-32C of the preceding bytes
 
+Slots of another version are ignored: the offset is then unknown until `begin` writes both slots.
+
 The file distinguishes damage from interruption: an invalid batch before that offset was valid once;
 bytes after it were never acknowledged. It needs no sync of its own: it is written after the sync of
 the log and may lag behind, since it is a lower bound. It is lowered and synced before the log is
@@ -23,6 +25,7 @@ the log that Kafka left is synced, recovery writes it again and adds the checksu
 
 from __future__ import annotations
 
+import logging
 import re
 from typing import NamedTuple
 
@@ -31,9 +34,12 @@ from kraft._core.log.disk import Disk, File, write_atomically
 from kraft.metadata.directory import without_checksum
 from kraft.raft.election_state import FILE_NAME, ElectionState
 
+logger = logging.getLogger(__name__)
+
 SYNCED_OFFSET_FILE = "synced-offset-checkpoint"
 
 _SYNCED = re.compile(rb"(0 (\d{20}) (\d{20}) ([+-]\d{10}) )([0-9a-f]{8})\n")
+_OTHER_VERSION = re.compile(rb"([1-9]\d{0,8}) ")
 _SLOT_SIZE = 512
 _MAX_FILE_SIZE = 1 << 20
 
@@ -91,8 +97,16 @@ class SyncedOffset:
         self.epoch = -1
         if disk.exists(self._path):
             content = read_small(disk, self._path)
-            for start in (0, _SLOT_SIZE):
-                self._read_slot(content[start : start + _SLOT_SIZE])
+            slots = [content[start : start + _SLOT_SIZE] for start in (0, _SLOT_SIZE)]
+            for slot in slots:
+                self._read_slot(slot)
+            others = [other[1].decode() for slot in slots if (other := _OTHER_VERSION.match(slot))]
+            if self.offset < 0 and others:
+                logger.warning(
+                    "%s has version %s, and this version of kraft knows 0: it is ignored and "
+                    "written again, and damage to the log is found as in a directory of Kafka's",
+                    *(self._path, others[0]),
+                )
 
     def _read_slot(self, slot: bytes) -> None:
         match = _SYNCED.match(slot)

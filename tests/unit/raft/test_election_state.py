@@ -4,7 +4,7 @@ from contextlib import suppress
 
 import pytest
 
-from kraft.errors import CorruptRecordError
+from kraft.errors import CorruptRecordError, UnsupportedVersionError
 from kraft.raft.election_state import ElectionState
 from kraft.raft.voters import ReplicaKey
 from kraft.records import Uuid
@@ -79,7 +79,6 @@ def test_unknown_fields_are_ignored() -> None:
         "\x00" * 80,
         "[" * 100_000,
         WRITTEN[0][1][:-1],
-        WRITTEN[0][1].replace('"data_version":0', '"data_version":2'),
         WRITTEN[0][1].replace('"data_version":0', '"data_version":true'),
         WRITTEN[0][1].replace(',"data_version":0', ""),
         WRITTEN[0][1].replace('"leaderEpoch":7', '"leaderEpoch":-7'),
@@ -100,12 +99,18 @@ def test_malformed_files_are_rejected(content: str) -> None:
         ElectionState.from_bytes(content.encode(), path="quorum-state")
 
 
+def test_a_file_of_a_newer_version_is_not_taken_for_a_damaged_one() -> None:
+    content = WRITTEN[0][1].replace('"data_version":0', '"data_version":2')
+    with pytest.raises(UnsupportedVersionError, match="data_version 2, supported are 0 and 1"):
+        ElectionState.from_bytes(content.encode(), path="quorum-state")
+
+
 def test_every_flipped_bit_is_rejected_or_yields_another_state() -> None:
-    """The only error is CorruptRecordError: the node reports it and does not start."""
+    """With one of two errors the node does not start, and reports them."""
     content = bytearray(WRITTEN[2][2].encode())
     for position in range(len(content)):
         for bit in range(8):
             content[position] ^= 1 << bit
-            with suppress(CorruptRecordError):
+            with suppress(CorruptRecordError, UnsupportedVersionError):
                 ElectionState.from_bytes(bytes(content))
             content[position] ^= 1 << bit
