@@ -87,7 +87,10 @@ def logged(
 
 
 class Foreground:
-    """A command that runs until a signal; its output goes to a file."""
+    """A command that runs until a signal; its output goes to a file.
+
+    ``program`` is that of another version of kraft.
+    """
 
     def __init__(
         self,
@@ -96,10 +99,11 @@ class Foreground:
         *,
         preexec: Callable[[], None] = heed_interrupts,
         is_typed: bool = False,
+        program: Sequence[str] = KRAFT,
     ) -> None:
         self.output = output
         self.process = subprocess.Popen(
-            [*KRAFT, *map(str, command)],
+            [*program, *map(str, command)],
             stdin=subprocess.PIPE if is_typed else subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=output.open("ab"),

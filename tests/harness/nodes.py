@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -21,7 +21,7 @@ from kraft.raft.rpc import DescribeQuorumResponse
 from kraft.server.config.loading import ServerConfig
 from kraft.server.local_quorum import LOOPBACK, free_ports
 from kraft.server.storage.format import FormatRequest, format_storage
-from tests.harness.commands import Foreground, eventually, printed
+from tests.harness.commands import KRAFT, Foreground, eventually, printed
 from tests.harness.configurations import write_properties
 
 #: Nodes that make load while they lead: without a controller, and with one.
@@ -43,6 +43,8 @@ class Controller:
     directory: Path
     bootstrap: str
     settings: Mapping[str, str] = field(default_factory=dict)
+    #: The version of kraft that runs it.
+    program: Sequence[str] = KRAFT
     running: Foreground | None = None
     _said: int = 0
 
@@ -84,7 +86,7 @@ class Controller:
 
     def launch(self) -> None:
         self._said = len(self.output.read_text()) if self.output.exists() else 0
-        self.running = Foreground(["server", "start", self.file], self.output)
+        self.running = Foreground(["server", "start", self.file], self.output, program=self.program)
 
     def start(self) -> None:
         """Start it; return once the port is open."""
