@@ -57,6 +57,9 @@ LONGEST_BLOCK_S = 1.0
 #: How long a connection may wait for a response before the peer disconnects.
 _PATIENCE_S = 5.0
 _BRIEF_S = 0.02
+#: Kafka's limit for one request. At kraft's own limit one request would take longer than
+#: `_PATIENCE_S` under sanitizers, and the memory of the whole run.
+_MAX_NEW_PARTITIONS = 10_000
 _LONGEST_LINE = 2000
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 #: These answer later on purpose: Fetch for ``max_wait_ms``, AddRaftVoter until the voter caught up.
@@ -167,6 +170,7 @@ class ServedNode:
         logging.getLogger("kraft").addHandler(self._watch)
         self._loop.set_exception_handler(self._note_unhandled)
         self._end_process, process.end_process = process.end_process, self._end
+        self._limit, requests.MAX_NEW_PARTITIONS = requests.MAX_NEW_PARTITIONS, _MAX_NEW_PARTITIONS
         self._loop.run_until_complete(self._start())
         return self
 
@@ -175,6 +179,7 @@ class ServedNode:
             self._loop.run_until_complete(self._node.stop(timeout_ms=0))
         finally:
             process.end_process = self._end_process
+            requests.MAX_NEW_PARTITIONS = self._limit
             logging.getLogger("kraft").removeHandler(self._watch)
             self._loop.close()
 
