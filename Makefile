@@ -12,7 +12,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help build demo test lint lint-style lint-types docs package release-check interop interop-matrix leadership-moves kafka-tests bench bench-quick bench-peers fuzz clean \
   bench-instructions bench-compare baseline history performance-page \
-  differential differential-coverage otava simulate simulate-controllers mutants core-mutants sanitize disk-proof processes soak soak-simulate soak-processes
+  differential differential-coverage otava simulate simulate-controllers mutants core-mutants sanitize disk-proof processes upgrade soak soak-simulate soak-processes
 
 help:
 	@echo "make build                  Set up the environment and build the extensions for this machine; KRAFT_DEBUG=1 adds checks"
@@ -32,6 +32,7 @@ help:
 	@echo "make simulate               Simulate quorums with faults in virtual time, SEEDS=2000 EVENTS=10000; SEED=n replays one"
 	@echo "make simulate-controllers   The same with real controllers, simulated brokers and clients, SEEDS=100 EVENTS=4000"
 	@echo "make processes              Kill, pause and cut off the processes of a real quorum under load, CYCLES=30 NODES=3"
+	@echo "make upgrade                Upgrade and downgrade a running quorum between two versions of kraft, FROM=c588195 ROUNDS=2"
 	@echo "make disk-proof             Crash a node's disk between any two calls and flip bits in its files, FLIPS=10000"
 	@echo "make mutants                Check that the simulation detects planted faults of the state machine"
 	@echo "make core-mutants           Check that the tests detect planted faults of the compiled core; takes minutes"
@@ -232,6 +233,15 @@ processes: build
 	$(BIN)/python -m tests.e2e.quorum_chaos --cycles $(CYCLES) --nodes $(NODES) --controllers \
 	  $(if $(SEED),--seed $(SEED))
 	$(BIN)/python -m tests.e2e.admin_chaos --cycles $(CYCLES) --nodes $(NODES) \
+	  $(if $(SEED),--seed $(SEED))
+
+# Builds the commit FROM in an environment of its own, below WORK, and restarts a quorum under load
+# node by node in this version and back; the first build takes four minutes, a round two.
+upgrade: FROM ?= c588195
+upgrade: ROUNDS ?= 2
+upgrade: WORK ?= $(or $(TMPDIR),/tmp)/kraft-versions
+upgrade: build
+	$(BIN)/python -m tests.e2e.rolling_upgrade --from $(FROM) --rounds $(ROUNDS) --work $(WORK) \
 	  $(if $(SEED),--seed $(SEED))
 
 soak-processes:
