@@ -6,7 +6,8 @@ Parses texts as ``ConfigDef.parseType`` does, and holds the validators that Kafk
 ``kraft.server.config.settings`` has those of a node's properties, ``kraft.controller`` those that
 change at run time.
 
-Invariant: a rejected value raises ``ConfigValueError``, whose text says which values are allowed.
+Invariant: a rejected value raises ``ConfigValueError``, whose text says which values are allowed,
+and whose ``sentence`` ends Kafka's message "Invalid value … for configuration …: ".
 """
 
 from __future__ import annotations
@@ -55,7 +56,19 @@ class ConfigType(Enum):
 
 
 class ConfigValueError(ValueError):
-    """A value is not allowed; the message describes the allowed ones."""
+    """A value is not allowed; the message describes the allowed ones.
+
+    ``sentence`` is what Kafka says of them, or the message where Kafka says less.
+    """
+
+    def __init__(self, allowed: str, sentence: str | None = None) -> None:
+        super().__init__(allowed)
+        self.sentence = sentence or f"expected {allowed}"
+
+    def message(self, name: str, text: str) -> str:
+        """Return Kafka's message for the configuration ``name`` with the value ``text``."""
+        shown = text if text and text.isprintable() else repr(text)
+        return f"Invalid value {shown:.80} for configuration {name}: {self.sentence}"
 
 
 #: Checks a parsed value; raises ConfigValueError.
@@ -80,7 +93,14 @@ class Between:
                 if self.highest is None
                 else f"between {self.lowest} and {self.highest}"
             )
-            raise ConfigValueError(bounds if self.also is None else f"{bounds}, or {self.also}")
+            if self.also is not None:
+                raise ConfigValueError(f"{bounds}, or {self.also}")
+            sentence = (
+                f"Value must be at least {self.lowest}"
+                if value < self.lowest
+                else f"Value must be no more than {self.highest}"
+            )
+            raise ConfigValueError(bounds, sentence)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +111,8 @@ class OneOf:
 
     def __call__(self, value: str) -> None:
         if value not in self.allowed:
-            raise ConfigValueError(f"one of {', '.join(self.allowed)}")
+            allowed = ", ".join(self.allowed)
+            raise ConfigValueError(f"one of {allowed}", f"String must be one of: {allowed}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -413,7 +413,7 @@ class ConfigRules:
         try:
             value = read(kind, text)
         except ConfigValueError as refused:
-            raise InvalidConfigError(f"{name} is {text!r:.80}, allowed is {refused}") from None
+            raise InvalidConfigError(refused.message(name, text)) from None
         return value if factor == 1 else value * factor
 
 

@@ -375,8 +375,9 @@ def _value_after(resource: ConfigResource, change: ConfigChange, value: str | No
         return None
     default = default_entries(resource[0], change.name)
     if default is None:
+        operation = ConfigOperation(change.operation).name
         raise InvalidConfigError(
-            f"{change.name} is not a list: nothing can be appended or subtracted"
+            f"Can't {operation} to key {change.name} because its type is not LIST."
         )
     if change.value is None:
         raise InvalidRequestError(

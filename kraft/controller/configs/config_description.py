@@ -260,7 +260,7 @@ def _stored(name: str, definition: Definition, text: str) -> str | None:
     try:
         return text_of(definition.read(text))
     except ConfigValueError as error:
-        raise InvalidConfigError(f"{name} is {text!r:.80}, allowed is {error}") from None
+        raise InvalidConfigError(error.message(name, text)) from None
 
 
 def _applicable(configs: Mapping[str, str], *, is_for_all: bool) -> Iterable[tuple[str, str]]:

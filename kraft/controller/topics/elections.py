@@ -84,6 +84,27 @@ class ElectionResults:
         """Return the name of an entry of ``topics``."""
         return self._table.topic_name(topic) if self.names is None else self.names[topic]
 
+    def error(self, topic: str, partition: int, code: int) -> KraftError:
+        """Return the error of a partition with the code ``code``.
+
+        The messages of missing topics and leaders start with Kafka's, which its tests compare.
+        """
+        name = f"{topic}-{partition}"
+        if code == UnknownTopicOrPartitionError.kafka_code:
+            if find_topic(self._table, topic) < 0:
+                return UnknownTopicOrPartitionError(f"No such topic as {topic}")
+            return UnknownTopicOrPartitionError(f"No such partition as {name}")
+        if code == ElectionNotNeededError.kafka_code:
+            return ElectionNotNeededError(f"{name} already has the requested leader")
+        if code == PreferredLeaderNotAvailableError.kafka_code:
+            return PreferredLeaderNotAvailableError(
+                "The preferred leader was not available. "
+                f"The first replica of {name} must be alive and in sync"
+            )
+        return EligibleLeadersNotAvailableError(
+            f"Eligible topic partition leaders are not available. No replica of {name} is alive"
+        )
+
 
 class LeaderElection:
     """An ElectLeaders request of any size, in decisions of at most ``at_a_time`` elections.
@@ -244,15 +265,3 @@ def _need(
         wanted = leader != table.column("replicas")[rows, 0]
     needed: NDArray[np.bool_] = wanted & (table.column("topic")[rows] >= 0)
     return needed
-
-
-def election_error(code: int, topic: str, partition: int) -> KraftError:
-    """Return the error of one partition for an error code."""
-    name = f"{topic}-{partition}"
-    if code == UnknownTopicOrPartitionError.kafka_code:
-        return UnknownTopicOrPartitionError(f"there is no partition {name}")
-    if code == ElectionNotNeededError.kafka_code:
-        return ElectionNotNeededError(f"{name} already has the requested leader")
-    if code == PreferredLeaderNotAvailableError.kafka_code:
-        return PreferredLeaderNotAvailableError(f"no replica of {name} can be elected")
-    return EligibleLeadersNotAvailableError(f"no replica of {name} can be elected")

@@ -207,20 +207,23 @@ class _PartitionCreation(PartitionWriter[NewPartitions, _PlannedPartitions]):
         table = self.cluster.table
         number = find_topic(table, topic.name)
         if number < 0:
-            raise UnknownTopicOrPartitionError(f"there is no topic {topic.name!r}")
+            # Kafka sends no message; clients print this one, and its tests compare it.
+            raise UnknownTopicOrPartitionError("This server does not host this topic-partition.")
         present, factor = topic_size(table, number)
         if not is_integer(topic.count, -MAX_INT32 - 1, MAX_INT32):
             raise InvalidPartitionsError(f"{topic.count!r:.80} is not a number of partitions")
-        if topic.count <= present:
+        if topic.count == present:
+            raise InvalidPartitionsError(f"Topic already has {present} partition(s).")
+        if topic.count < present:
             raise InvalidPartitionsError(
-                f"topic {topic.name!r} has {present} partitions, {topic.count} would not be an "
-                "increase"
+                f"The topic {topic.name} currently has {present} partition(s); {topic.count} would "
+                "not be an increase."
             )
         additional = topic.count - present
         if topic.assignments is not None and len(topic.assignments) != additional:
             raise InvalidReplicaAssignmentError(
-                f"the request adds {additional} partitions to topic {topic.name!r} and assigns "
-                f"replicas to {len(topic.assignments)}: give one assignment a new partition"
+                f"Attempted to add {additional} additional partition(s), but only "
+                f"{len(topic.assignments)} assignment(s) were specified."
             )
         if self._quota is not None:
             self._quota(additional)

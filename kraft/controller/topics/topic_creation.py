@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -62,6 +63,8 @@ from kraft.image.configs import TOPIC
 from kraft.records import Record, Uuid
 
 _CLUSTER_METADATA = "__cluster_metadata"
+#: The start of Kafka's messages about manual assignments.
+_MANUAL = "The manual partition assignment includes"
 #: Kafka reserves the ids 0 (no topic) and 1 (the metadata topic): ``Uuid.RESERVED``.
 _LAST_RESERVED_ID = (1).to_bytes(16, "big")
 
@@ -300,9 +303,9 @@ class _TopicCreation(PartitionWriter[NewTopic, _PlannedTopic]):
                 )
             configs: list[Record] = []
             if topic.configs:
-                if None in topic.configs.values():
+                if valueless := [name for name, value in topic.configs.items() if value is None]:
                     raise InvalidConfigError(
-                        f"a configuration of topic {topic.name!r} has no value"
+                        f"Null value not supported for topic configs: {','.join(valueless)}"
                     )
                 configs = config_records(
                     self.cluster,
@@ -427,20 +430,25 @@ def check_assignment(
 ) -> None:
     """Check a manual assignment (validateManualPartitionAssignment).
 
-    Raises InvalidReplicaAssignmentError, also for a negative id that Kafka has registered.
+    The messages are Kafka's, which its tests compare. Raises InvalidReplicaAssignmentError, also
+    for a negative id that Kafka has registered.
     """
     if not isinstance(replicas, Sequence | np.ndarray) or isinstance(replicas, str | bytes):
         raise InvalidReplicaAssignmentError(f"{replicas!r:.80} is not a list of brokers")
     if not len(replicas):
-        raise InvalidReplicaAssignmentError("an assignment names at least one broker")
+        raise InvalidReplicaAssignmentError(f"{_MANUAL} an empty replica list.")
     for broker in replicas:
         if not is_integer(broker, 0, MAX_INT32) or broker not in cluster.state.brokers:
-            raise InvalidReplicaAssignmentError(f"broker {broker!r:.80} is not registered")
+            raise InvalidReplicaAssignmentError(
+                f"{_MANUAL} broker {broker!r:.80}, but no such broker is registered."
+            )
     if len(set(replicas)) < len(replicas):
-        raise InvalidReplicaAssignmentError(f"an assignment names a broker twice: {list(replicas)}")
+        repeated = next(a for a, b in pairwise(sorted(replicas)) if a == b)
+        raise InvalidReplicaAssignmentError(f"{_MANUAL} the broker {repeated} more than once.")
     if factor is not None and len(replicas) != factor:
         raise InvalidReplicaAssignmentError(
-            f"an assignment has {len(replicas)} replicas, the other assignments have {factor}"
+            f"{_MANUAL} a partition with {len(replicas)} replica(s), but this is not consistent "
+            f"with previous partitions, which have {factor} replica(s)."
         )
 
 

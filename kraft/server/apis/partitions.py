@@ -12,7 +12,7 @@ from operator import itemgetter
 from kraft.controller.decision import NO_RECORDS, Decision
 from kraft.controller.runtime import requests
 from kraft.controller.runtime.operations import Operation
-from kraft.controller.topics.elections import ElectionResults, ElectionType, election_error
+from kraft.controller.topics.elections import ElectionResults, ElectionType
 from kraft.controller.topics.reassignment import Reassignment, list_partition_reassignments
 from kraft.errors import InvalidRequestError, KraftError
 from kraft.protocol.alter_partition_reassignments import (
@@ -85,15 +85,17 @@ def _elect_leaders(runner: ControllerRunner) -> AnyApi:
 
 def _elections(results: ElectionResults) -> list[ElectLeadersTopicResult]:
     return [
-        ElectLeadersTopicResult(topic, [_elected(*each) for each in of_topic])
+        ElectLeadersTopicResult(topic, [_elected(results, *each) for each in of_topic])
         for topic, of_topic in groupby(results, itemgetter(0))
     ]
 
 
-def _elected(topic: str, partition: int, code: int) -> ElectLeadersPartitionResult:
+def _elected(
+    results: ElectionResults, topic: str, partition: int, code: int
+) -> ElectLeadersPartitionResult:
     if code == 0:
         return ElectLeadersPartitionResult(partition)
-    return ElectLeadersPartitionResult(partition, code, str(election_error(code, topic, partition)))
+    return ElectLeadersPartitionResult(partition, code, str(results.error(topic, partition, code)))
 
 
 def _alter_partition_reassignments(runner: ControllerRunner) -> AnyApi:

@@ -107,6 +107,14 @@ def test_an_invalid_operation_is_rejected(change: ConfigChange, error: type[Kraf
     assert configured(lab, (TOPIC, "t")) == {"retention.ms": "5"}
 
 
+def test_an_operation_on_the_entries_of_no_list_has_kafkas_message() -> None:
+    lab = Lab()
+    lab.create("t", [0])
+    for operation, name in ((APPEND, "APPEND"), (SUBTRACT, "SUBTRACT")):
+        error = alter(lab, (TOPIC, "t"), ConfigChange("compression.type", "gzip", operation))
+        assert str(error) == f"Can't {name} to key compression.type because its type is not LIST."
+
+
 @pytest.mark.parametrize(
     ("resource", "error"),
     [

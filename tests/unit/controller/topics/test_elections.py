@@ -107,6 +107,29 @@ def test_results_keep_the_order_of_the_request() -> None:
     assert leaders(lab)[:3] == [0, 1, 0]
 
 
+def test_errors_of_elect_leaders_start_with_kafkas_sentences() -> None:
+    lab = lab_with_wrong_leaders(2)
+    lab.create("u", [3])
+    lab.do(fence_broker(lab.cluster, 0))
+    lab.do(fence_broker(lab.cluster, 3))
+
+    def messages(election: ElectionType, requested: dict[str, list[int]]) -> list[str]:
+        results = lab.do(LeaderElection(election, requested).decide(lab.cluster))
+        assert results is not None
+        return [str(results.error(*each)) for each in results]
+
+    assert messages(ElectionType.PREFERRED, {"no": [7], "t": [9, 0]}) == [
+        "No such topic as no",
+        "No such partition as t-9",
+        "The preferred leader was not available. The first replica of t-0 must be alive and in "
+        "sync",
+    ]
+    assert messages(ElectionType.UNCLEAN, {"t": [0], "u": [0]}) == [
+        "t-0 already has the requested leader",
+        "Eligible topic partition leaders are not available. No replica of u-0 is alive",
+    ]
+
+
 def test_one_decision_elects_at_most_one_batch() -> None:
     lab = lab_with_wrong_leaders(10_001)
     asked = LeaderElection(ElectionType.PREFERRED)

@@ -209,6 +209,49 @@ def test_create_partitions_responds_for_each_topic() -> None:
     assert lab.cluster.table.partition_count == 5
 
 
+@pytest.mark.parametrize(
+    ("topic", "message"),
+    [
+        (NewPartitions("no", 2), "This server does not host this topic-partition."),
+        (NewPartitions("t", 2), "Topic already has 2 partition(s)."),
+        (
+            NewPartitions("t", -22),
+            "The topic t currently has 2 partition(s); -22 would not be an increase.",
+        ),
+        (
+            NewPartitions("t", 5, [[0, 1]]),
+            "Attempted to add 3 additional partition(s), but only 1 assignment(s) were specified.",
+        ),
+        (
+            NewPartitions("t", 3, [[]]),
+            "The manual partition assignment includes an empty replica list.",
+        ),
+        (
+            NewPartitions("t", 3, [[0, 12]]),
+            "The manual partition assignment includes broker 12, but no such broker is registered.",
+        ),
+        (
+            NewPartitions("t", 3, [[1, 0, 1]]),
+            "The manual partition assignment includes the broker 1 more than once.",
+        ),
+        (
+            NewPartitions("t", 3, [[0]]),
+            "The manual partition assignment includes a partition with 1 replica(s), but this is "
+            "not consistent with previous partitions, which have 2 replica(s).",
+        ),
+    ],
+)
+def test_errors_of_create_partitions_have_kafkas_messages(
+    topic: NewPartitions, message: str
+) -> None:
+    lab = Lab()
+    lab.create("t", [0, 1], [1, 2])
+
+    response = lab.do(create_partitions(lab.cluster, [topic], placer=lab.placer))
+
+    assert str(response[topic.name]) == message
+
+
 def test_a_request_with_too_many_records_is_rejected_as_a_whole() -> None:
     lab = Lab()
     lab.create("a", [0])

@@ -48,6 +48,16 @@ def test_a_topic_writes_topic_configs_then_partitions() -> None:
     assert state["isr"] == state["replicas"]
 
 
+def test_configurations_without_values_are_named_as_in_kafka() -> None:
+    lab = Lab()
+    configs = {"retention.bytes": None, "retention.ms": "1", "segment.ms": None}
+    with pytest.raises(InvalidConfigError) as raised:
+        create_topic(lab.cluster, NewTopic("n", ID, 1, 1, configs=configs), placer=lab.placer)
+    assert str(raised.value) == (
+        "Null value not supported for topic configs: retention.bytes,segment.ms"
+    )
+
+
 @pytest.mark.parametrize(
     ("topic", "error"),
     [
