@@ -206,6 +206,15 @@ def _resolve(version: str, name: str, profile: str) -> Jars:
     return Jars(version, directory)
 
 
+def fetch_if_changed(pom: Path, directory: Path) -> None:
+    """Fetch the jars of a Maven project, unless ``directory`` holds those of the same file."""
+    fetched = directory / "pom.xml"
+    with _cache_lock():
+        if not fetched.exists() or fetched.read_bytes() != pom.read_bytes():
+            fetch(pom, directory)
+            shutil.copyfile(pom, fetched)
+
+
 def fetch(pom: Path, directory: Path, *options: str) -> None:
     """Replace ``directory`` by the jars of a Maven project. Raises MissingToolError."""
     maven = shutil.which("mvn")

@@ -1,13 +1,14 @@
 """Fetch Kafka's published test jars and compile the classes that precede them on the class path.
 
-Maven resolves the jars once, from `pom.xml`, into `.interop/kafka-suites-<release>`.
+Maven resolves the jars from `pom.xml` into `.interop/kafka-suites-<release>`, again when the file
+changes.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from tests.harness.kafka_jars import CACHE, KAFKA_4, Jars, compile_all, fetch
+from tests.harness.kafka_jars import CACHE, KAFKA_4, Jars, compile_all, fetch_if_changed
 
 _HERE = Path(__file__).parent
 _NAME = f"kafka-suites-{KAFKA_4}"
@@ -16,8 +17,7 @@ _NAME = f"kafka-suites-{KAFKA_4}"
 def suites() -> Jars:
     """Return Kafka's test jars with their dependencies. Raises MissingToolError without Maven."""
     directory = CACHE / _NAME
-    if not directory.is_dir():
-        fetch(_HERE / "pom.xml", directory)
+    fetch_if_changed(_HERE / "pom.xml", directory)
     return Jars(KAFKA_4, directory)
 
 

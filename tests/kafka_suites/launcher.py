@@ -38,6 +38,7 @@ _TEST_JVM = (
     "--add-opens=java.base/java.lang=ALL-UNNAMED",
     "--add-opens=java.base/java.util.regex=ALL-UNNAMED",
     "--add-opens=java.base/java.util.stream=ALL-UNNAMED",
+    "--add-opens=java.security.jgss/sun.security.krb5=ALL-UNNAMED",
 )
 
 

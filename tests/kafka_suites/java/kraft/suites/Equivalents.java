@@ -43,6 +43,11 @@ final class Equivalents {
                 // Brokers are the only peers of the controller, which are super users by name.
                 settings.merge(SUPER_USERS, ANONYMOUS, (users, added) -> users + ";" + added);
                 break;
+            case "org.apache.kafka.clients.security."
+                    + "GroupAuthorizerIntegrationTest$GroupPrincipalBuilder":
+                // Every peer of the controller's listener is the broker, which is a super user.
+                settings.merge(SUPER_USERS, ANONYMOUS, (users, added) -> users + ";" + added);
+                break;
             case "kafka.server.AlterCredentialsTest$TestPrincipalBuilderReturningAuthorized":
                 // The principals of clients arrive in envelopes.
                 break;

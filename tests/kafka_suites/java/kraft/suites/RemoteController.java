@@ -17,6 +17,8 @@ import org.apache.kafka.common.acl.AclBinding;
 import org.apache.kafka.common.acl.AclBindingFilter;
 import org.apache.kafka.common.config.ConfigResource;
 import org.apache.kafka.common.message.ApiVersionsResponseData;
+import org.apache.kafka.common.message.BrokerRegistrationRequestData;
+import org.apache.kafka.common.message.BrokerRegistrationResponseData;
 import org.apache.kafka.common.message.CreateAclsRequestData;
 import org.apache.kafka.common.message.CreateAclsResponseData;
 import org.apache.kafka.common.message.DeleteAclsRequestData;
@@ -25,6 +27,8 @@ import org.apache.kafka.common.message.IncrementalAlterConfigsRequestData;
 import org.apache.kafka.common.message.IncrementalAlterConfigsResponseData;
 import org.apache.kafka.common.protocol.Errors;
 import org.apache.kafka.common.requests.ApiError;
+import org.apache.kafka.common.requests.BrokerRegistrationRequest;
+import org.apache.kafka.common.requests.BrokerRegistrationResponse;
 import org.apache.kafka.common.requests.CreateAclsRequest;
 import org.apache.kafka.common.requests.CreateAclsResponse;
 import org.apache.kafka.common.requests.DeleteAclsRequest;
@@ -33,6 +37,7 @@ import org.apache.kafka.common.requests.IncrementalAlterConfigsRequest;
 import org.apache.kafka.common.requests.IncrementalAlterConfigsResponse;
 import org.apache.kafka.controller.Controller;
 import org.apache.kafka.controller.ResultOrError;
+import org.apache.kafka.metadata.BrokerRegistrationReply;
 import org.apache.kafka.metadata.FinalizedControllerFeatures;
 import org.apache.kafka.server.authorizer.AclCreateResult;
 import org.apache.kafka.server.authorizer.AclDeleteResult;
@@ -74,6 +79,8 @@ public final class RemoteController implements InvocationHandler {
                 return done(alterConfigs((Map<ConfigResource,
                     Map<String, Map.Entry<AlterConfigOp.OpType, String>>>) arguments[1],
                     (Boolean) arguments[2]));
+            case "registerBroker":
+                return done(registerBroker((BrokerRegistrationRequestData) arguments[1]));
             case "createAcls":
                 return done(createAcls((List<AclBinding>) arguments[1]));
             case "deleteAcls":
@@ -114,6 +121,15 @@ public final class RemoteController implements InvocationHandler {
         versions.finalizedFeatures().forEach(
             feature -> levels.put(feature.name(), feature.maxVersionLevel()));
         return new FinalizedControllerFeatures(levels, versions.finalizedFeaturesEpoch());
+    }
+
+    private BrokerRegistrationReply registerBroker(BrokerRegistrationRequestData request) {
+        BrokerRegistrationResponseData response = client.exchange(
+            new BrokerRegistrationRequest.Builder(request), BrokerRegistrationResponse.class).data();
+        if (response.errorCode() != 0) {
+            throw Errors.forCode(response.errorCode()).exception();
+        }
+        return new BrokerRegistrationReply(response.brokerEpoch());
     }
 
     private Map<ConfigResource, ApiError> alterConfigs(
