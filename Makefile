@@ -139,11 +139,12 @@ leadership-moves: build
 	LEADERSHIP_MOVES=$(MOVES) $(BIN)/python -m pytest tests/interop/test_leadership_moves.py -m interop -s
 
 # Kafka's published test classes; the backend kafka is the control. RECORD=1 keeps the results and
-# writes docs/kafka-tests.md; LOGS=DIR keeps what the processes print. All classes take an hour.
+# writes docs/kafka-tests.md; METHODS=REGEX runs and records only some tests; LOGS=DIR keeps what the
+# processes print. All classes take two hours.
 kafka-tests: BACKEND ?= kraft
 kafka-tests: build
 	$(BIN)/python -m tests.kafka_suites.run --backend $(BACKEND) $(if $(CLASSES),--classes $(CLASSES)) \
-	  $(if $(RECORD),--record) $(if $(LOGS),--directory $(LOGS))
+	  $(if $(METHODS),--methods '$(METHODS)') $(if $(RECORD),--record) $(if $(LOGS),--directory $(LOGS))
 
 # Cases of the pure functions; per hundred also one sequence of the managers and one of whole controllers.
 differential: CASES ?= 20000

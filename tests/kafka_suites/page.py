@@ -25,7 +25,7 @@ With this page you see which of Apache Kafka {version}'s own integration tests p
 the controller. `make kafka-tests` runs them again and fails where a test fails that passed before:
 
 ```
-make kafka-tests                                        # all classes; takes about an hour
+make kafka-tests                                        # all classes; takes about two hours
 make kafka-tests CLASSES="CreateTopicsRequestTest"      # one of them
 make kafka-tests BACKEND=kafka                          # with Kafka's own controller
 ```
@@ -42,6 +42,11 @@ below. Some tests give the controller a Java authorizer or principal builder who
 settings can make: for kraft the class is replaced by these settings (`Equivalents.java`). Of
 AuthorizerIntegrationTest and PlaintextAdminIntegrationTest only the methods that touch the
 controller are run; the others test brokers (`methods` in `suites.toml`).
+
+The list (`suites.toml`) has the classes that test what a controller does: its requests, features,
+configurations, ACLs, tokens and quotas, TLS and SASL, elections, reassignments, log directories,
+and what brokers do with its records. Classes that only create a topic and then test brokers,
+producers, consumers or groups are left out, and so are unit tests, which start no controller.
 
 The table shows the last recorded run of each class. Classes of `suites.toml` that it does not show
 have no recorded run.

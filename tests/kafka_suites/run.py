@@ -4,7 +4,8 @@
     python -m tests.kafka_suites.run --classes CreateTopicsRequestTest --json results.json
 
 Each class runs in its own JVM. Exits with 1 if a test fails that passed in the recorded run. With
-``--record`` the outcomes replace the recorded ones and the page is written again.
+``--record`` the outcomes replace the recorded ones of the class (with ``--methods`` only those of
+the tests that ran) and the page is written again.
 """
 
 from __future__ import annotations
@@ -56,17 +57,26 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="kafka-suites") as temporary:
         directory = (arguments.directory or Path(temporary)).resolve()
         for one in classes:
-            judged |= run_class(one, arguments.backend, directory, arguments.methods)
+            outcomes = run_class(one, arguments.backend, directory, arguments.methods)
+            judged |= outcomes
             if arguments.record:
-                # After each class: a run of all takes an hour and may be stopped.
-                save(kept_path(arguments.backend), load(kept_path(arguments.backend)) | judged)
-                page.write()
+                # After each class: a run of all takes hours and may be stopped.
+                record(arguments.backend, outcomes, is_part=arguments.methods is not None)
     if arguments.json:
         save(arguments.json, judged)
     worse = regressions(judged, before)
     for test in worse:
         print(f"passed before: {test}")
     return 1 if worse else 0
+
+
+def record(backend: str, outcomes: dict[str, Outcomes], *, is_part: bool) -> None:
+    """Keep the outcomes of classes, or of some of their tests, and write the page again."""
+    kept = load(kept_path(backend))
+    for name, tests in outcomes.items():
+        kept[name] = kept.get(name, {}) | tests if is_part else tests
+    save(kept_path(backend), kept)
+    page.write()
 
 
 def run_class(

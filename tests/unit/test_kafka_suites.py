@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
+import pytest
+
+from tests.kafka_suites import run
 from tests.kafka_suites.launcher import FinishedTest, read_feed
 from tests.kafka_suites.outcomes import (
     FAILED,
@@ -12,6 +16,7 @@ from tests.kafka_suites.outcomes import (
     MethodPattern,
     Outcome,
     judge,
+    load,
     read_list,
     regressions,
 )
@@ -60,6 +65,24 @@ def test_only_a_test_that_passed_before_can_regress() -> None:
     before = {"AnyTest": {"a()": Outcome(PASSED), "b()": Outcome(FAILED, "why")}}
 
     assert regressions(judge(tests, ()), before) == ["AnyTest > a(): why"]
+
+
+def test_a_run_of_some_methods_replaces_only_their_outcomes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "kept_path", lambda backend: tmp_path / f"{backend}.json")
+    monkeypatch.setattr(run.page, "write", lambda: None)
+    failed, passed = Outcome(FAILED, "why"), Outcome(PASSED)
+
+    run.record("kraft", {"A": {"a()": failed, "b()": failed}, "B": {"c()": passed}}, is_part=False)
+    run.record("kraft", {"A": {"a()": passed}}, is_part=True)
+    assert load(tmp_path / "kraft.json") == {
+        "A": {"a()": passed, "b()": failed},
+        "B": {"c()": passed},
+    }
+
+    run.record("kraft", {"A": {"a()": passed}}, is_part=False)
+    assert load(tmp_path / "kraft.json")["A"] == {"a()": passed}
 
 
 def test_each_class_is_listed_once_and_each_pattern_names_a_listed_class() -> None:
