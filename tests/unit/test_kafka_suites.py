@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kafka_suites import run
+from tests.kafka_suites import page, run
 from tests.kafka_suites.launcher import FinishedTest, read_feed
 from tests.kafka_suites.outcomes import (
     FAILED,
@@ -71,7 +71,7 @@ def test_a_run_of_some_methods_replaces_only_their_outcomes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(run, "kept_path", lambda backend: tmp_path / f"{backend}.json")
-    monkeypatch.setattr(run.page, "write", lambda: None)
+    monkeypatch.setattr(page, "write", lambda: None)
     failed, passed = Outcome(FAILED, "why"), Outcome(PASSED)
 
     run.record("kraft", {"A": {"a()": failed, "b()": failed}, "B": {"c()": passed}}, is_part=False)
