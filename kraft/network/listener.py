@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 from collections import deque
 from collections.abc import Callable, Container, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
@@ -30,7 +31,8 @@ from kraft.raft.rpc import LogSlice, Request, Response, SnapshotSlice
 from kraft.raft.voters import Endpoint
 from kraft.security.protocols import PeerIdentity
 
-#: Connections that the system completes before the event loop accepts them.
+#: By default, the connections that the system completes before the event loop accepts them. The
+#: event loop of asyncio accepts so many at a time.
 BACKLOG = 128
 # How long `close` waits until peers have read their responses.
 _CLOSE_TIMEOUT_S = 0.5
@@ -153,6 +155,7 @@ class Listener:
         self._servers: list[asyncio.Server] = []
         #: Servers that are bound and do not accept connections yet.
         self._waiting_servers: list[asyncio.Server] = []
+        self._backlog = BACKLOG
         self.handshakes: HandshakeQueue | None = None
         self._token_thread: ThreadPoolExecutor | None = None
         self._sweep: asyncio.TimerHandle | None = None
@@ -160,13 +163,17 @@ class Listener:
         self._unchecked: list[OpenConnection] = []
 
     async def start(
-        self, endpoints: tuple[Endpoint, ...], waiting: Container[str] = ()
+        self,
+        endpoints: tuple[Endpoint, ...],
+        waiting: Container[str] = (),
+        backlog: int = BACKLOG,
     ) -> tuple[Endpoint, ...]:
         """Listen at the endpoints and return the bound ones; port 0 binds a free port.
 
         The listeners with a name in ``waiting`` refuse connections until `open_waiting`. Raises
         OSError where an address is not available.
         """
+        self._backlog = backlog
         loop = asyncio.get_running_loop()
         self.handshakes = HandshakeQueue(loop)
         bound = []
@@ -187,6 +194,8 @@ class Listener:
                 self._servers.append(server)
                 if endpoint.name in waiting:
                     self._waiting_servers.append(server)
+                else:
+                    self._lengthen_backlog(server)
                 bound.append(endpoint._replace(port=server.sockets[0].getsockname()[1]))
         except OSError:
             await self.close()
@@ -205,6 +214,13 @@ class Listener:
         servers, self._waiting_servers = self._waiting_servers, []
         for server in servers:
             await server.start_serving()
+            self._lengthen_backlog(server)
+
+    def _lengthen_backlog(self, server: asyncio.Server) -> None:
+        """Let more connections wait than the event loop accepts at a time."""
+        for listening in server.sockets:
+            with socket.socket(fileno=os.dup(listening.fileno())) as same:
+                same.listen(self._backlog)
 
     def token_executor(self) -> Executor:
         """Return the thread that derives the keys of delegation tokens."""

@@ -21,7 +21,7 @@ from kraft.network.authentication import ListenerSecurity
 from kraft.network.connections import Peer, PeerCall
 from kraft.network.framing import Buffer
 from kraft.network.handler import Handler
-from kraft.network.listener import Limits, Listener
+from kraft.network.listener import BACKLOG, Limits, Listener
 from kraft.network.server_connection import accept_connection
 from kraft.network.throttled_log import ThrottledLog
 from kraft.network.traffic import Traffic
@@ -58,6 +58,8 @@ class TransportConfig:
     client_listener: str = ""
     #: Listeners that accept no connections before `Transport.open_waiting`.
     waiting: frozenset[str] = frozenset()
+    #: Connections that may wait until the event loop accepts them.
+    backlog: int = BACKLOG
 
 
 def no_features() -> NodeFeatures:
@@ -122,7 +124,8 @@ class Transport:
     async def start(self) -> None:
         """Listen. Raises OSError where an address is not available."""
         self._loop = asyncio.get_running_loop()
-        self.endpoints = await self.listener.start(self._config.listeners, self._config.waiting)
+        config = self._config
+        self.endpoints = await self.listener.start(config.listeners, config.waiting, config.backlog)
 
     async def open_waiting(self) -> None:
         """Accept connections at the listeners that have waited so far."""

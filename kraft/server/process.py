@@ -49,7 +49,12 @@ from kraft.server.client_quotas import ClientQuotaState
 from kraft.server.cluster_description import describe_cluster_api, describe_controllers
 from kraft.server.config.loading import ServerConfig
 from kraft.server.controller import ControllerRunner, load_bootstrap
-from kraft.server.descriptors import bounded_limits, most_connections, raise_soft_limit
+from kraft.server.descriptors import (
+    accept_backlog,
+    bounded_limits,
+    most_connections,
+    raise_soft_limit,
+)
 from kraft.server.disk.writer import WriterThread
 from kraft.server.driver import Driver, now_ms
 from kraft.server.dynamic_config import DynamicConfig
@@ -178,6 +183,7 @@ class QuorumNode:
                 security=self.security.listeners,
                 client_listener=config.controller_listener_names[0],
                 waiting=config.waiting_listeners if self._authorizer is not None else frozenset(),
+                backlog=accept_backlog(),
             ),
             self._deliver,
             self.store.read,

@@ -13,7 +13,7 @@ import uvloop
 from kraft.network.admission import Standing, standing_of
 from kraft.network.authentication import ListenerSecurity
 from kraft.network.handler import Handler, HandlerAnswer
-from kraft.network.listener import Limits
+from kraft.network.listener import BACKLOG, Limits
 from kraft.network.transport import Transport, TransportConfig
 from kraft.protocol.api_versions import NodeFeatures
 from kraft.protocol.describe_quorum import DESCRIBE_QUORUM
@@ -109,6 +109,13 @@ class Node:
     security: ListenerSecurity = field(default_factory=ListenerSecurity)
     #: The senders of the requests to handlers.
     senders: list[PeerIdentity] = field(default_factory=list)
+    #: The bodies of heartbeats in the order in which their handler began.
+    beats: list[bytes] = field(default_factory=list)
+    #: Heartbeats wait for this, if it is set, before they are answered.
+    may_beat: asyncio.Event | None = None
+    #: Heartbeats whose handler was cancelled.
+    cancelled_beats: int = 0
+    backlog: int = BACKLOG
 
     async def echo(
         self, header: RequestHeader, body: bytes | memoryview, sender: PeerIdentity
@@ -120,7 +127,16 @@ class Node:
     async def beat(
         self, header: RequestHeader, body: bytes | memoryview, _: PeerIdentity
     ) -> HandlerAnswer:
-        return HandlerAnswer(bytes(body))
+        self.beats.append(bytes(body))
+        if self.may_beat is not None:
+            try:
+                await self.may_beat.wait()
+            except asyncio.CancelledError:
+                self.cancelled_beats += 1
+                raise
+        if body == b"fault":
+            raise RuntimeError("a fault of the handler")
+        return HandlerAnswer(bytes(body), self.throttle_ms if body == b"muted" else 0)
 
     def deliver(self, event: Event) -> None:
         if isinstance(event, RequestAbandoned):
@@ -181,6 +197,7 @@ def play(request: pytest.FixtureRequest) -> Callable[..., None]:
             (Endpoint(LISTENER, "127.0.0.1", 0),),
             limits=limits,
             security={LISTENER: node.security},
+            backlog=node.backlog,
         )
         handlers = {
             CREATE_TOPICS.key: Handler(CREATE_TOPICS, node.echo),
