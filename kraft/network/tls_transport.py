@@ -206,6 +206,10 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
                 if not size:
                     break
                 inner.buffer_updated(size)
+                if not self._incoming.pending and not self._ssl.pending():
+                    # The usual case: asking OpenSSL again would cost as much as the first read.
+                    self._flush()
+                    return
             else:
                 return
         except ssl.SSLWantReadError:
@@ -252,6 +256,16 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
 
     def write(self, data: Any) -> None:
         if self._is_closing or not data:
+            return
+        is_behind = self._unsent or self._is_raw_full or self._is_inner_paused
+        if self.is_open and not is_behind and len(data) <= _RECORD_SIZE:
+            assert self._ssl is not None
+            try:
+                self._ssl.write(data)
+            except ssl.SSLError:
+                self.abort()
+                return
+            self._flush()
             return
         self._unsent.append(data)
         self._unsent_size += len(data)

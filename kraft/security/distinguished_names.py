@@ -15,6 +15,7 @@ Sources: ``sun.security.x509.AVA.toRFC2253String``, RFC 2253, RFC 5280. Called b
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from kraft.errors import SaslAuthenticationError
@@ -51,6 +52,8 @@ class _Value(NamedTuple):
     encoded: bytes
 
 
+# Brokers connect with the same certificates again, after a failure all at once.
+@lru_cache(maxsize=4096)
 def subject_of(certificate: bytes) -> str:
     """Return the subject of a certificate in DER, in the form of RFC 2253.
 
