@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import struct
 from abc import ABC, abstractmethod
 from typing import cast
 
@@ -33,6 +34,8 @@ _ENVELOPE_SIZE = 4096
 _MAX_FIRST_SIZE = 1024 * 1024 + _ENVELOPE_SIZE
 # Responses up to this size are joined and written at once: the copy is cheaper than a system call.
 _JOINED_SIZE = 64 * 1024
+
+_read_size = struct.Struct(">i").unpack_from
 
 Buffer = bytes | memoryview
 
@@ -60,6 +63,8 @@ class FrameProtocol(ABC, asyncio.BufferedProtocol):
         self._is_held = False
         self._is_taking = False
         self._is_reading_paused = False
+        #: Whether `pause` was called, and not `release` since.
+        self._is_muted = False
 
     # -- for subclasses
 
@@ -108,6 +113,7 @@ class FrameProtocol(ABC, asyncio.BufferedProtocol):
     def pause(self) -> None:
         """Read nothing until `release`; also a closed peer is noticed only then."""
         self.hold()
+        self._is_muted = True
         assert self.transport is not None
         if not self._is_reading_paused and not self.transport.is_closing():
             self._is_reading_paused = True
@@ -115,9 +121,14 @@ class FrameProtocol(ABC, asyncio.BufferedProtocol):
 
     def release(self) -> None:
         """Pass on frames again, from the event loop and never within this call."""
-        self._is_held = False
+        self._is_held = self._is_muted = False
         if self._end > self._begin or self._is_reading_paused:
             self._loop.call_soon(self._take_frames)
+
+    @property
+    def has_more(self) -> bool:
+        """Whether bytes of the peer wait behind the frame that was passed on last."""
+        return self._end > self._begin
 
     def close(self) -> None:
         """Close at once; unsent bytes are dropped."""
@@ -161,8 +172,9 @@ class FrameProtocol(ABC, asyncio.BufferedProtocol):
         if available < 4:
             self._wait_for(4, available)
             return False
-        size = int.from_bytes(self._view[begin : begin + 4], "big", signed=True)
-        if not 0 <= size <= self.size_limit(self._view[begin + 4 : min(self._end, begin + 6)]):
+        view = self._view
+        (size,) = _read_size(view, begin)
+        if not 0 <= size <= self.size_limit(view[begin + 4 : min(self._end, begin + 6)]):
             self.frame_refused(f"a frame of {size} bytes")
             return False
         if available < 4 + size:
@@ -175,7 +187,7 @@ class FrameProtocol(ABC, asyncio.BufferedProtocol):
             return False
         self.frame_begun = None
         self.frame_received(self._extract(begin + 4, begin + 4 + size))
-        return True
+        return self._end > self._begin or self._is_reading_paused
 
     def _extract(self, begin: int, end: int) -> Buffer:
         """Return the frame at these positions and remove it from the buffer."""
@@ -194,7 +206,7 @@ class FrameProtocol(ABC, asyncio.BufferedProtocol):
 
     def _wait_for(self, size: int, available: int) -> None:
         """Prepare the buffer for the rest of a frame with ``available`` bytes so far."""
-        if self._is_reading_paused:
+        if self._is_reading_paused and not self._is_muted:
             self._is_reading_paused = False
             assert self.transport is not None
             self.transport.resume_reading()

@@ -15,7 +15,9 @@ from __future__ import annotations
 import asyncio
 import time
 import traceback
-from collections.abc import Callable
+import types
+from collections.abc import Callable, Coroutine, Generator
+from functools import partial
 from typing import Any
 
 from kraft._core.codec.fetch import decode_request_header
@@ -322,7 +324,7 @@ class ServerConnection(FrameProtocol):
             frame, owner.flexible_since
         )
         api = owner.apis.get(key)
-        if api is None or (version not in api and api is not API_VERSIONS):
+        if api is None or not (api.lowest <= version <= api.highest or api is API_VERSIONS):
             self.frame_refused(f"API {key} in version {version}, which is not served")
             return
         header = RequestHeader(api, version, correlation, client_id)
@@ -354,7 +356,12 @@ class ServerConnection(FrameProtocol):
             self._is_counted = not handler.keeps_alive
             standing = Standing.REPLICA if handler.keeps_alive else Standing.CLIENT
             owner.admission.promote(self, standing)
-            self._task = self._loop.create_task(self._handle(handler, header, frame, body_at))
+            work = self._handle(handler, header, frame, body_at)
+            if handler.keeps_alive and not self.has_more:
+                self._start(work)
+            else:
+                # Also pipelined heartbeats: those of other connections go between them.
+                self._task = self._loop.create_task(work)
             return
         if error := owner.denial_of(api, self._identity):
             denied = error_response(api, error)
@@ -460,6 +467,17 @@ class ServerConnection(FrameProtocol):
         self._reply_to = -1
         self._owner.admission.begin_work(self)
 
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run ``work`` up to its first wait; only from there on it is a task.
+
+        Most heartbeats need no wait.
+        """
+        try:
+            awaited = work.send(None)
+        except StopIteration:
+            return
+        self._task = self._loop.create_task(_continued(work, awaited))
+
     async def _handle(
         self, handler: Handler, header: RequestHeader, frame: Buffer, body_at: int
     ) -> None:
@@ -510,3 +528,23 @@ class ServerConnection(FrameProtocol):
         self.write([start, *pieces])
         taken_ms = (time.monotonic() - self._began_s) * 1000
         self._owner.traffic.note(self._traffic, header, self._request_size, size, taken_ms)
+
+
+async def _continued(work: Coroutine[Any, Any, None], awaited: Any) -> None:
+    """Continue ``work``, which began outside of a task and waits for ``awaited``."""
+    await _awaiting(work, awaited)
+
+
+@types.coroutine
+def _awaiting(work: Coroutine[Any, Any, None], awaited: Any) -> Generator[Any, Any, None]:
+    while True:
+        try:
+            value = yield awaited
+        except BaseException as raised:
+            step = partial(work.throw, raised)
+        else:
+            step = partial(work.send, value)
+        try:
+            awaited = step()
+        except StopIteration:
+            return

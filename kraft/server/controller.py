@@ -224,6 +224,18 @@ class ControllerRunner:
         self._take_turn_soon()
         return future
 
+    def answer_heartbeat(self, operation: Operation, broker_id: int, broker_epoch: int) -> Any:
+        """Return the response to a heartbeat that can be answered at once, without a turn.
+
+        None: call `submit_heartbeat`. See `QuorumController.answer_unchanged`.
+        """
+        now = now_ms()
+        controller = self.controller
+        response = controller.answer_unchanged(operation, broker_id, broker_epoch, now)
+        if response is not None:
+            controller.processing_times.note(now_ms() - now)
+        return response
+
     def _begin_waiting(
         self, operation: Operation, timeout_ms: float
     ) -> tuple[float, asyncio.Future[Any]]:

@@ -292,6 +292,16 @@ class ModelledQuorum(AppendedLog):
             return self._watched(outcome) if isinstance(outcome, Generator) else outcome
 
         operation.decide = noted
+        unchanged = operation.unchanged
+        if unchanged is not None:
+
+            def noted_unchanged(context: DecisionContext) -> Any:
+                response = unchanged(context)
+                if response is not None:
+                    self._decided.append(command)
+                return response
+
+            operation.unchanged = noted_unchanged
         self.commands[token] = command
         self.queued[token] = command
         return token
@@ -309,7 +319,14 @@ class ModelledQuorum(AppendedLog):
     def beat(self, command: Command, broker: int, epoch: int) -> None:
         self.ask_both(command)
         self.sessions.touch(broker, epoch, self.now_ms)
+        self._decided.clear()
+        offset, before = self.end_offset, len(self.batches)
         self.take(self.controller.submit_heartbeat(command.operation, broker, epoch, self.now_ms))
+        if self._decided:
+            # It was answered without the queue: the twin must find that it changes nothing.
+            self._decide(command, offset, before, may_write=False)
+            assert command.operation.token not in self.queued
+            self._release()
 
     def turn(self, *, may_append: bool = True) -> ControllerOutput:
         """Run one turn of the leader and of the twin."""

@@ -54,6 +54,47 @@ class BrokerHeartbeatReply:
         return self.state.should_shut_down
 
 
+#: The replies to heartbeats that change nothing, by fenced and caught up.
+_UNCHANGED = {
+    (is_fenced, is_caught_up): BrokerHeartbeatReply(state, is_caught_up)
+    for is_fenced, state in (
+        (True, BrokerControlState.FENCED),
+        (False, BrokerControlState.UNFENCED),
+    )
+    for is_caught_up in (False, True)
+}
+
+
+def unchanged_heartbeat(
+    cluster: ClusterMetadata, sessions: BrokerSessions, heartbeat: Heartbeat
+) -> BrokerHeartbeatReply | None:
+    """Return the reply to a heartbeat for which `broker_heartbeat` certainly writes no records.
+
+    None where the broker, its directories or its epoch have to be looked at more closely. Reads no
+    partitions. As for every decision, `broker_heartbeat_applied` is called with the reply.
+    """
+    registration = cluster.state.brokers.get(heartbeat.broker_id)
+    if (
+        registration is None
+        or registration.epoch != heartbeat.broker_epoch
+        or heartbeat.wants_shutdown
+        or heartbeat.offline_log_dirs
+        or sessions.is_shutting_down(heartbeat.broker_id)
+    ):
+        return None
+    is_fenced, caught_up = registration.fenced, is_caught_up(registration, heartbeat)
+    wants_change = caught_up and not heartbeat.wants_fence if is_fenced else heartbeat.wants_fence
+    if wants_change:
+        return None
+    cordoned = heartbeat.cordoned_log_dirs
+    if cordoned is not None and (
+        registration.cordoned_log_dirs is None
+        or set(registration.cordoned_log_dirs) != set(cordoned)
+    ):
+        return None
+    return _UNCHANGED[is_fenced, caught_up]
+
+
 def broker_heartbeat(
     cluster: ClusterMetadata,
     sessions: BrokerSessions,

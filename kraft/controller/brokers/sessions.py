@@ -62,8 +62,7 @@ class BrokerControlStates(NamedTuple):
     next: BrokerControlState
 
 
-@dataclass(frozen=True, slots=True)
-class Heartbeat:
+class Heartbeat(NamedTuple):
     """A broker's heartbeat, sent every two seconds (BrokerHeartbeatRequest).
 
     ``metadata_offset`` is the last offset of the metadata log that the broker has applied.
@@ -172,7 +171,8 @@ class BrokerSessions:
     def touch(self, broker_id: int, broker_epoch: int, now_ms: float) -> None:
         """Record a contact of a broker; called before its heartbeat waits in the queue."""
         session = Session(broker_id, broker_epoch)
-        self._newest_ms = max(now_ms, self._newest_ms)
+        if now_ms > self._newest_ms:
+            self._newest_ms = now_ms
         self._contacts.pop(session, None)
         self._contacts[session] = self._newest_ms
 
@@ -322,6 +322,13 @@ class BrokerSessions:
         return broker
 
     def _update(self, broker: _Broker, *, is_fenced: bool, metadata_offset: int) -> None:
+        if (
+            broker.metadata_offset == metadata_offset
+            and broker.is_fenced == is_fenced
+            and metadata_offset != _NONE
+        ):
+            # The usual heartbeat of an idle cluster: the heap has the entry, if it needs one.
+            return
         broker.is_fenced = is_fenced
         broker.metadata_offset = metadata_offset
         if is_fenced:

@@ -48,8 +48,10 @@ class DurationHistogram:
     def note(self, taken_ms: float) -> None:
         self.count += 1
         self.total_ms += taken_ms
-        self.worst_ms = max(self.worst_ms, taken_ms)
-        self.by_power_of_two_us[min(int(taken_ms * 1000).bit_length(), 39)] += 1
+        if taken_ms > self.worst_ms:
+            self.worst_ms = taken_ms
+        power = int(taken_ms * 1000).bit_length()
+        self.by_power_of_two_us[power if power < 39 else 39] += 1
 
     def percentile_ms(self, percent: float) -> float:
         """Return the percentile, rounded up to at most its double; 0 without durations."""
@@ -146,8 +148,9 @@ class EventQueue(Generic[E]):
                 yield waiting
         self._deadlines.clear()
 
-    def has_heartbeats(self) -> bool:
-        return _has_events(self._heartbeats)
+    def has_heartbeats(self, *, held: bool = False) -> bool:
+        """Return whether heartbeats are queued, or with ``held`` whether any event is held."""
+        return _has_events(self._heartbeats) or (held and _has_events(self._held))
 
     def wake_at_ms(self) -> float:
         """Return the time of the next event; minus infinity if one is ready now."""

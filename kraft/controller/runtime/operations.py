@@ -81,12 +81,14 @@ class Operation:
 
     The controller calls ``applied`` with the response after it applied the records: the callback
     updates state that is not in the log (sessions). With the token `INTERNAL` the operation is the
-    controller's own, and its response is dropped.
+    controller's own, and its response is dropped. ``unchanged``, for heartbeats, returns the
+    response where it is certain, at little cost, that ``decide`` would write no records; else None.
     """
 
     name: str
     decide: Callable[[DecisionContext], OperationResult]
     applied: Callable[[DecisionContext, Any], None] | None = None
+    unchanged: Callable[[DecisionContext], Any] | None = None
     token: int = INTERNAL
     deadline_ms: float = _NEVER
 

@@ -142,9 +142,41 @@ class QuorumController:
     ) -> ControllerOutput:
         """As `submit`, but before all other events. The heartbeat renews the session at once."""
         if self._accepts(operation):
-            self.sessions.touch(broker_id, broker_epoch, now_ms)
-            self.queue.append_heartbeat(operation, now_ms, deadline_ms=operation.deadline_ms)
+            response = self.answer_unchanged(operation, broker_id, broker_epoch, now_ms)
+            if response is None:
+                self.queue.append_heartbeat(operation, now_ms, deadline_ms=operation.deadline_ms)
+            else:
+                self._output.answers.append(Answer(operation.token, response))
         return self._take_output(now_ms)
+
+    def answer_unchanged(
+        self, operation: Operation, broker_id: int, broker_epoch: int, now_ms: float
+    ) -> Any:
+        """Renew the session; return the response to a heartbeat that changes nothing, else None.
+
+        It is the response of `submit_heartbeat`, without the queue. None: `submit_heartbeat` is
+        needed, since the heartbeat may write records, other heartbeats wait before it, or the
+        decision would see records that are not committed. Does nothing on a standby.
+        """
+        if self.epoch < 0:
+            return None
+        self.sessions.touch(broker_id, broker_epoch, now_ms)
+        context, queue = self.context, self.queue
+        if (
+            operation.unchanged is None
+            or self._pending
+            or self._seen_offset() > self.committed_offset
+            # During a transaction held events wait for its end, and other heartbeats do not.
+            or queue.has_heartbeats(held=self._transaction is None)
+        ):
+            return None
+        response = operation.unchanged(context)
+        if response is not None:
+            self.queue_times.note(0.0)
+            if operation.applied is not None:
+                context.now_ms, context.next_offset = now_ms, context.cluster.next_offset
+                operation.applied(context, response)
+        return response
 
     def _accepts(self, operation: Operation) -> bool:
         if not self.is_active:

@@ -75,7 +75,10 @@ def broker_heartbeat(beat: Heartbeat) -> Operation:
             context.cluster, context.sessions, beat, answer, context.next_offset - 1
         )
 
-    return Operation(HEARTBEAT, decide, applied)
+    def unchanged(context: DecisionContext) -> BrokerHeartbeatReply | None:
+        return heartbeats.unchanged_heartbeat(context.cluster, context.sessions, beat)
+
+    return Operation(HEARTBEAT, decide, applied, unchanged)
 
 
 def register_broker(request: RegistrationRequest, cluster_id: str | None = None) -> Operation:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar, cast
 
 from kraft._core.codec.metadata_codec import Message
@@ -43,8 +43,7 @@ KEEPS_ALIVE = frozenset(
 Request = TypeVar("Request")
 
 
-@dataclass(frozen=True, slots=True)
-class CallContext:
+class CallContext(NamedTuple):
     """The circumstances of a request.
 
     ``host`` is the client's address as `java_host` writes it. ``listener`` is the listener that
@@ -116,7 +115,7 @@ class CallContext:
             is_strict=self.version >= strict_since,
             clock=now_ms,
         )
-        return self if recorder is None else replace(self, mutations=recorder)
+        return self if recorder is None else self._replace(mutations=recorder)
 
     def request_timer(self) -> RequestTimer | None:
         """Return a timer if a request quota may apply. Cluster actions are exempt."""

@@ -118,12 +118,13 @@ def _broker_heartbeat(runner: ControllerRunner) -> AnyApi:
             data.offline_log_dirs,
             data.cordoned_log_dirs,
         )
-        reply: BrokerHeartbeatReply = await runner.submit_heartbeat(
-            requests.broker_heartbeat(beat),
-            data.broker_id,
-            data.broker_epoch,
-            timeout_ms=HEARTBEAT_TIMEOUT_MS,
-        )
+        operation, id, epoch = requests.broker_heartbeat(beat), data.broker_id, data.broker_epoch
+        reply: BrokerHeartbeatReply | None = runner.answer_heartbeat(operation, id, epoch)
+        if reply is None:
+            reply = await runner.submit_heartbeat(
+                operation, id, epoch, timeout_ms=HEARTBEAT_TIMEOUT_MS
+            )
+            assert reply is not None
         return BrokerHeartbeatResponseData(
             is_caught_up=reply.is_caught_up,
             is_fenced=reply.is_fenced,

@@ -55,6 +55,25 @@ def test_a_muted_connection_is_not_read_and_does_not_delay_others(
     play(scenario, throttle_ms=_FOREVER_MS)
 
 
+def test_a_muted_connection_with_half_of_the_next_request_is_not_read(
+    play: Callable[..., None],
+) -> None:
+    """Of a heartbeat: the quota mutes the connection while its bytes are being read."""
+
+    async def scenario(node: Node) -> None:
+        muted = await node.client()
+        beat = request_frame(BROKER_HEARTBEAT, 2, 1, "broker", b"muted")
+        await muted.send(beat + (32 << 20).to_bytes(4, "big"))
+        await muted.frame()
+        muted.writer.write(bytes(32 << 20))
+        await settle()
+        assert muted.writer.transport.get_write_buffer_size() > 0
+        assert node.transport.listener.request_memory == 0
+        muted.writer.transport.abort()
+
+    play(scenario, throttle_ms=_FOREVER_MS)
+
+
 def test_a_muted_connection_closes_with_its_listener(play: Callable[..., None]) -> None:
     async def scenario(node: Node) -> None:
         client = await node.client()

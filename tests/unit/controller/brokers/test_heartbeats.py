@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
 
 from kraft import records
@@ -15,6 +17,7 @@ from kraft.controller.brokers.heartbeats import (
     broker_heartbeat,
     broker_heartbeat_applied,
     broker_heartbeat_expired,
+    unchanged_heartbeat,
 )
 from kraft.controller.brokers.sessions import BrokerControlState, BrokerSessions, Heartbeat
 from kraft.controller.decision import Decision, Records
@@ -283,3 +286,47 @@ def test_an_unfenced_broker_without_an_offset_delays_shutdowns() -> None:
     lab.beat(1, metadata_offset=20)
     lab.beat(0, metadata_offset=30)
     assert lab.sessions.lowest_active_offset() == 20
+
+
+@pytest.mark.parametrize("level", [22, 30])
+def test_a_heartbeat_without_records_is_recognised_beforehand(level: int) -> None:
+    """`unchanged_heartbeat` may miss one, and says the same as the decision where it does not."""
+    lab = Beating(5, level=level)
+    lab.create("t", [4, 0, 1, 2, 3])
+    lab.restart(1)
+    lab.beat(2, wants_fence=True)
+    lab.beat(3, cordoned_log_dirs=[directory(3, 0)])
+    lab.beat(4, wants_shutdown=True)
+    recognised = 0
+    for broker, offset, fence, shutdown, offline, cordoned in product(
+        lab.cluster.state.brokers,
+        (-1, 0, lab.cluster.next_offset - 1),
+        (False, True),
+        (False, True),
+        ((), (directory(0, 0),), (directory(9, 9),)),
+        (None, (), (directory(3, 0),)),
+    ):
+        said = lab.heartbeat(
+            broker,
+            metadata_offset=offset,
+            wants_fence=fence,
+            wants_shutdown=shutdown,
+            offline_log_dirs=offline,
+            cordoned_log_dirs=cordoned,
+        )
+        answer = unchanged_heartbeat(lab.cluster, lab.sessions, said)
+        decision = broker_heartbeat(lab.cluster, lab.sessions, said)
+        if answer is not None:
+            recognised += 1
+            assert not len(decision.records)
+            assert answer == decision.response
+        elif not (fence or shutdown or offline or cordoned or broker == 4):
+            # The usual heartbeats of brokers that are neither about to change nor shutting down.
+            assert len(decision.records) or cordoned == ()
+    assert recognised >= 16
+
+
+def test_a_stale_heartbeat_is_never_recognised_as_unchanged() -> None:
+    lab = Beating()
+    assert unchanged_heartbeat(lab.cluster, lab.sessions, Heartbeat(0, -1, 9)) is None
+    assert unchanged_heartbeat(lab.cluster, lab.sessions, Heartbeat(77, 0, 9)) is None

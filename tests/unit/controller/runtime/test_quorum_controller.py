@@ -197,6 +197,50 @@ def test_heartbeats_that_change_nothing_are_answered_while_a_transaction_is_open
     assert log.controller.cluster.transaction_start is not None
 
 
+def test_a_heartbeat_that_changes_nothing_is_answered_without_the_queue() -> None:
+    log = leading(3)
+    small = log.create("small", 1)
+    waited, end = log.controller.queue_times.count, log.end_offset
+    beat = log.heartbeat(1)
+    assert log.response(beat).state.name == "UNFENCED"
+    assert log.controller.queue_times.count == waited + 1
+    assert small not in log.answers
+    assert log.end_offset == end
+    log.settle()
+    assert log.response(small)
+
+
+def test_a_heartbeat_waits_behind_earlier_ones_and_for_records_that_it_has_seen() -> None:
+    log = leading(3)
+    leaving, beat = log.heartbeat(2, wants_fence=True), log.heartbeat(1)
+    assert not {leaving, beat} & log.answers.keys()
+    log.run()
+    later = log.heartbeat(1)
+    log.run()
+    assert not {leaving, beat, later} & log.answers.keys(), "the fencing is not committed yet"
+    log.commit()
+    assert log.response(leaving).is_fenced
+    assert not log.response(beat).is_fenced
+    assert not log.response(later).is_fenced
+
+
+def test_a_heartbeat_does_not_overtake_those_that_a_transaction_held() -> None:
+    log = leading(3)
+    log.create("huge", 30_000, 1)
+    for _ in range(3):
+        log.run_once()
+    held = log.heartbeat(2, wants_fence=True)
+    while log.controller.cluster.transaction_start is not None:
+        log.run_once()
+    log.commit()
+    assert held not in log.answers
+    beat = log.heartbeat(2)
+    assert beat not in log.answers
+    log.settle()
+    assert log.response(held).is_fenced
+    assert not log.response(beat).is_fenced, "it asked to be unfenced after that"
+
+
 def test_operations_with_records_wait_for_the_end_of_a_transaction() -> None:
     log = leading(3)
     since = log.end_offset

@@ -1,0 +1,107 @@
+"""Requests that keep brokers alive: answered while their bytes are read, if they need no wait."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+import pytest
+
+from kraft.network.server_connection import ServerConnection
+from kraft.protocol.headers import request_frame
+from tests.unit.network.listening import BROKER_HEARTBEAT, Node, play, until
+
+__all__ = ["play"]
+
+
+def beat(body: bytes, correlation: int = 1) -> bytes:
+    return request_frame(BROKER_HEARTBEAT, 2, correlation, "broker", body)
+
+
+async def answered(node: Node, sent: bytes, body: bytes = b"beat") -> None:
+    client = await node.client()
+    await client.send(sent)
+    frame = await client.frame()
+    assert frame == (1).to_bytes(4, "big") + b"\0" + body
+
+
+def test_a_heartbeat_without_a_wait_needs_no_task(
+    play: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[object] = []
+    start = ServerConnection._start
+
+    def noted(self: ServerConnection, work: object) -> None:
+        start(self, work)  # type: ignore[arg-type]
+        started.append(self._task)
+
+    monkeypatch.setattr(ServerConnection, "_start", noted)
+
+    async def scenario(node: Node) -> None:
+        await answered(node, beat(b"beat"))
+        assert started == [None]
+
+    play(scenario)
+
+
+def test_a_heartbeat_that_waits_is_answered_after_its_wait(play: Callable[..., None]) -> None:
+    async def scenario(node: Node) -> None:
+        node.may_beat = asyncio.Event()
+        answer = asyncio.create_task(answered(node, beat(b"beat")))
+        await until(lambda: node.beats)
+        await node.still_serves()
+        assert not answer.done()
+        node.may_beat.set()
+        await answer
+
+    play(scenario)
+
+
+def test_a_waiting_heartbeat_is_cancelled_with_its_connection(play: Callable[..., None]) -> None:
+    async def scenario(node: Node) -> None:
+        node.may_beat = asyncio.Event()
+        client = await node.client()
+        await client.send(beat(b"beat"))
+        await until(lambda: node.beats)
+        await client.close()
+        await until(lambda: node.cancelled_beats)
+        await until(lambda: not node.transport.listener.connections)
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_a_fault_of_a_heartbeat_closes_its_connection_only(
+    play: Callable[..., None], caplog: pytest.LogCaptureFixture, waits: bool
+) -> None:
+    async def scenario(node: Node) -> None:
+        node.may_beat = asyncio.Event() if waits else None
+        client = await node.client()
+        await client.send(beat(b"fault"))
+        await until(lambda: node.beats)
+        if node.may_beat is not None:
+            node.may_beat.set()
+        assert await client.is_closed()
+        await node.still_serves()
+
+    with caplog.at_level(logging.WARNING):
+        play(scenario)
+    assert "BrokerHeartbeat failed; the connection is closed" in caplog.text
+
+
+def test_heartbeats_of_others_go_between_those_that_one_peer_sends_at_once(
+    play: Callable[..., None],
+) -> None:
+    async def scenario(node: Node) -> None:
+        eager, other = await node.client(), await node.client()
+        # Neither client's bytes are read before both were written.
+        eager.writer.write(b"".join(beat(b"eager") for _ in range(5)))
+        other.writer.write(beat(b"other"))
+        for client, count in ((eager, 5), (other, 1)):
+            for _ in range(count):
+                await client.frame()
+        assert node.beats.count(b"eager") == 5
+        assert node.beats.index(b"other") < 2
+
+    play(scenario)
