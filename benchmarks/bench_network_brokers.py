@@ -4,9 +4,11 @@
                           of 1,000 brokers at 2 s: without TLS (``plain``), with mutual TLS on
                           uvloop (``tls``) and on asyncio's loop (``tls_asyncio``)
 ``network_reconnect_*``   all brokers lose their connections and reconnect together, with mutual
-                          TLS: until each has the response to a heartbeat. A heartbeat counts as
-                          missed if its response comes after the next one is due, or says that the
-                          broker is fenced
+                          TLS: until each has the response to a heartbeat, the work of a thousand
+                          clients on the same cores included. A heartbeat counts as missed if the
+                          broker waits longer for the controller than until the next one is due
+                          (``*_each``; `network_storm` says what counts), or if the response says
+                          that the broker is fenced. CPU seconds are those of the controller
 ``network_connection_*``  resident memory by which the controller grew with its 1,000 connections,
                           with what it keeps of the brokers
 
@@ -29,11 +31,14 @@ from benchmarks.java_peers import Peers
 from benchmarks.machine import cpu_seconds_of, own_bytes_of
 from benchmarks.network_clients import INTERVAL_S
 from benchmarks.network_quorums import KafkaQuorum, KraftQuorum, NetworkQuorum, pid_of
+from benchmarks.network_storm import Storm, plan_of
 from benchmarks.network_work import Loaded
 from benchmarks.timings import summary
-from kraft.network.quorum_client import ClientSecurity
+from kraft.protocol.broker_heartbeat import BROKER_HEARTBEAT
+from kraft.protocol.headers import newest_common_version
 from kraft.server.config.key_stores import read_client_security
 from kraft.server.descriptors import raise_soft_limit
+from kraft.server.local_quorum import LOOPBACK
 from tests.harness.certificates import authority
 from tests.harness.kafka_jars import MissingToolError
 
@@ -42,9 +47,9 @@ STORMS = 3
 HEAP = "1g"
 
 
-def tls_settings(directory: Path) -> tuple[dict[str, str], ClientSecurity]:
+def tls_settings(directory: Path) -> tuple[dict[str, str], dict[str, str]]:
     """Write a certificate of all nodes and one of the brokers; return the settings of the nodes,
-    with mutual TLS, and the security of the brokers' connections.
+    with mutual TLS, and of the brokers' connections.
     """
     trust = directory / "authority.pem"
     trust.write_text(authority().pem)
@@ -57,11 +62,17 @@ def tls_settings(directory: Path) -> tuple[dict[str, str], ClientSecurity]:
 
     node = trusted | keys("node") | {"ssl.client.auth": "required"}
     node["listener.security.protocol.map"] = "CONTROLLER:SSL"
-    client = trusted | keys("broker") | {"security.protocol": "SSL"}
-    return node, read_client_security(client, directory / "client.properties")
+    return node, trusted | keys("broker") | {"security.protocol": "SSL"}
 
 
-async def work(quorum: NetworkQuorum, kind: str, count: int, seconds: float, note: Note) -> None:
+async def work(
+    quorum: NetworkQuorum,
+    kind: str,
+    count: int,
+    seconds: float,
+    note: Note,
+    client: dict[str, str],
+) -> None:
     """Measure heartbeats, memory, and with TLS the reconnections of ``count`` brokers."""
     pid = pid_of(quorum.leader())
     memory = own_bytes_of(pid)
@@ -80,24 +91,30 @@ async def work(quorum: NetworkQuorum, kind: str, count: int, seconds: float, not
     grown = max(own_bytes_of(pid) - memory, 0)
     note(work=f"connection_{kind}", unit="connections", count=count, bytes=grown)
     if quorum.security is not None:
-        await reconnect(loaded, kind, note)
+        await reconnect(loaded, kind, note, client)
     await loaded.end()
 
 
-async def reconnect(loaded: Loaded, kind: str, note: Note) -> None:
-    brokers, rounds, each, missed = loaded.brokers, [], [], 0
+async def reconnect(loaded: Loaded, kind: str, note: Note, client: dict[str, str]) -> None:
+    brokers, rounds, each, cpu_s, missed = loaded.brokers, [], [], [], 0
     await brokers.rest()
-    for number in range(1 + STORMS):
-        seconds, taken = await brokers.reconnect_at_once()
-        if number:
-            rounds.append(seconds)
-            each += taken
-            missed += sum(one > INTERVAL_S for one in taken)
-            missed += sum(broker.is_fenced for broker in brokers.brokers)
-        await asyncio.sleep(INTERVAL_S)
-    count = len(brokers.brokers)
-    note(work=f"reconnect_{kind}", unit="handshakes", count=count, missed=missed,
-         **summary(rounds))  # fmt: skip
+    brokers.close()
+    pid = pid_of(loaded.leader)
+    version = newest_common_version(BROKER_HEARTBEAT, loaded.ranges)
+    assert version is not None
+    plan = plan_of((LOOPBACK, loaded.leader.port), client, version, brokers.brokers)
+    with Storm(plan) as storm:
+        for number in range(1 + STORMS):
+            begin_cpu_s = cpu_seconds_of(pid)
+            taken = await asyncio.to_thread(storm.round)
+            if number:
+                rounds.append(taken.seconds)
+                each += taken.waited_s
+                cpu_s.append(cpu_seconds_of(pid) - begin_cpu_s)
+                missed += sum(one > INTERVAL_S for one in taken.waited_s) + taken.fenced
+            await asyncio.sleep(INTERVAL_S)
+    note(work=f"reconnect_{kind}", unit="handshakes", count=len(brokers.brokers), missed=missed,
+         cpu_s=sum(cpu_s) / len(cpu_s), **summary(rounds))  # fmt: skip
     note(work=f"reconnect_{kind}_each", unit="brokers", count=1, **summary(each))
 
 
@@ -114,7 +131,8 @@ def bench_brokers(figure: Note, peers: Peers, sizes: Sizes, tmp_path: Path) -> N
     def note_peer(**line: Any) -> None:
         peers.lines.append(line | {"work": f"network_{line['work']}", "heap": HEAP})
 
-    settings, security = tls_settings(tmp_path)
+    settings, client = tls_settings(tmp_path)
+    security = read_client_security(client, tmp_path / "client.properties")
     made: list[tuple[str, Callable[[], NetworkQuorum], Note]] = [
         ("plain", lambda: KraftQuorum(tmp_path / "plain", {}), note),
         ("tls", lambda: KraftQuorum(tmp_path / "tls", settings, security), note),
@@ -133,6 +151,6 @@ def bench_brokers(figure: Note, peers: Peers, sizes: Sizes, tmp_path: Path) -> N
     for kind, make, noted in made:
         try:
             with make() as quorum:
-                run(work(quorum, kind, count, seconds, noted))
+                run(work(quorum, kind, count, seconds, noted, client))
         except MissingToolError as missing:
             warnings.warn(f"no quorum of Kafka's: {missing}", stacklevel=1)

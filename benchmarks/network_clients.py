@@ -254,25 +254,6 @@ class LightBrokers:
         """Send one heartbeat of each of these brokers at once."""
         await asyncio.gather(*(self._beat_once(broker) for broker in brokers))
 
-    async def reconnect_at_once(self) -> tuple[float, list[float]]:
-        """Lose all connections and open them again together.
-
-        Returns the seconds until all brokers had a response to a heartbeat on the new connection,
-        and the seconds of each.
-        """
-        for broker in self.brokers:
-            if broker.connection is not None:
-                broker.connection.close()
-        begin, taken = time.perf_counter(), []
-
-        async def reconnect(broker: LightBroker) -> None:
-            broker.connection = await LoadConnection.open(self._address, self._ranges, self._tls)
-            await self._beat_once(broker)
-            taken.append(time.perf_counter() - begin)
-
-        await asyncio.gather(*(reconnect(broker) for broker in self.brokers))
-        return time.perf_counter() - begin, taken
-
     def close(self) -> None:
         for broker in self.brokers:
             if broker.connection is not None:
