@@ -37,7 +37,7 @@ from kraft.spark.session import close_session, open_session
 points, *masters = sys.argv[1:]
 config = {
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
-    "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+    "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.executor.memory": "512m",
     "spark.executor.cores": "1",
     "spark.cores.max": "2",
@@ -60,6 +60,8 @@ close_session(spark)
 json.dump(results, sys.stdout)
 """
 _STARTS_WITHIN_S = 120
+#: Options of Java processes that live for seconds: no C2 compiler, one thread for collections.
+_BRIEF_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 @contextmanager
@@ -72,6 +74,8 @@ def _daemon(*arguments: str, log: Path) -> Iterator[subprocess.Popen[bytes]]:
         "JAVA_HOME": str(find_java().home),
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_DAEMON_MEMORY": "256m",
+        "SPARK_DAEMON_JAVA_OPTS": _BRIEF_JVM,
+        "SPARK_LAUNCHER_OPTS": _BRIEF_JVM,
         "PYSPARK_PYTHON": sys.executable,
     }
     with log.open("wb") as output:
