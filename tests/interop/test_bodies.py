@@ -20,6 +20,11 @@ from hypothesis import HealthCheck, given, settings
 
 from kraft._core.codec.metadata_codec import Message
 from kraft.protocol.apis import RPCS
+from kraft.protocol.create_topics import (
+    CREATE_TOPICS,
+    CreatableTopic,
+    CreateTopicsRequestData,
+)
 from kraft.records import Struct, Uuid
 from kraft.security.principals import DefaultPrincipalData
 from tests.harness.kafka_jars import KAFKA_4, SCHEMAS_ONLY
@@ -73,6 +78,11 @@ class BodyOracle:
         assert again == body.hex()
         return converted, json.loads(text)
 
+    def written_again(self, key: int, version: int, body: bytes, value: Any) -> bytes:
+        """Return what Kafka writes after it has decoded a request."""
+        answer = self._process.ask(f"request {key} {version} {body.hex()} {json.dumps(value)}")
+        return bytes.fromhex(answer.split(" ", 1)[0])
+
 
 @pytest.fixture(scope="module")
 def oracles() -> Iterator[dict[str, BodyOracle]]:
@@ -107,6 +117,20 @@ def test_kafka_and_kraft_write_and_read_the_same_bytes(
     for made in shapes(type, version):
         compare(made)
     SOME(given(structs(type, version, flexible_since=flexible_since))(compare))()
+
+
+@pytest.mark.parametrize("version", [4, 7])
+@pytest.mark.parametrize("text", [b"m\xfcll", b"\xff\xfeA\x80", b"\xc3(ab", b"\xf0\x90\x80A"])
+def test_kafka_and_kraft_read_the_same_of_text_that_is_not_utf_8(
+    oracles: dict[str, BodyOracle], text: bytes, version: int
+) -> None:
+    request = CreateTopicsRequestData([CreatableTopic("text", 1, 1)])
+    body = request.encode(version).replace(b"text", text)
+    read = CreateTopicsRequestData.decode(body, version)
+    assert "\ufffd" in read.topics[0].name
+    value = as_json(read, version)
+    again = oracles[KAFKA_4].written_again(CREATE_TOPICS.key, version, body, value)
+    assert again == read.encode(version)
 
 
 def without_unknown(made: Any) -> Any:

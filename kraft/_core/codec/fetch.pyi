@@ -21,7 +21,8 @@ def decode_request_header(
     """Return (api key, version, correlation id, client id, position of the body) of a request.
 
     ``flexible_since``: api key -> the first version with a tagged section in the header. For an
-    api key without an entry, only the three numbers are read.
+    api key without an entry, only the three numbers are read. Bytes of the client id that are not
+    UTF-8 become U+FFFD.
     """
 
 def decode_fetch_request(

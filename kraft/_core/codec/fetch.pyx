@@ -115,7 +115,11 @@ def decode_request_header(frame, dict flexible_since):
             skip_tags(&c)
         if c.bad:
             fail(&c, "a request header")
-        return api_key, version, correlation, text_of(&c, client), c.at - c.start
+        # As in Kafka: a client in C may have an id of any bytes.
+        name = None
+        if size >= 0:
+            name = PyUnicode_DecodeUTF8(<const char *>client.data, size, "replace")
+        return api_key, version, correlation, name, c.at - c.start
     finally:
         PyBuffer_Release(&view)
 

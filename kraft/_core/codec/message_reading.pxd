@@ -13,6 +13,8 @@ cdef struct Cursor:
     Py_ssize_t position
     # The encoding is older than flexible versions.
     bint is_classic
+    # Text that is not UTF-8 is read with U+FFFD in place of the malformed bytes.
+    bint is_lenient
 
 
 cdef int open_cursor(

@@ -69,6 +69,7 @@ cdef int open_cursor(
     c.end = <const uint8_t *>view.buf + stop
     c.position = position
     c.is_classic = False
+    c.is_lenient = False
     return 0
 
 
@@ -288,5 +289,7 @@ cdef object decode_one(StructSchema schema, Field *f, int version, Cursor *c):
     try:
         return PyUnicode_DecodeUTF8(<const char *>p, size, NULL)
     except UnicodeDecodeError as error:
+        if c.is_lenient:
+            return PyUnicode_DecodeUTF8(<const char *>p, size, "replace")
         begin = p + <Py_ssize_t>error.start
         raise corrupt(c, begin, f"{name_of(schema, f)} is not UTF-8") from None

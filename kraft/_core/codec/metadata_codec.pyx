@@ -46,17 +46,20 @@ cdef class StructCodec(StructSchema):
     """The codec of one struct in all its versions."""
 
     def decode(self, buffer, int version, Py_ssize_t position=0, end=None):
-        return self.read(buffer, version, position, end)
+        return self.read(buffer, version, position, end, False)
 
     def encode(self, value, int version):
         return self.write(value, version)
 
-    cdef object read(self, object buffer, int version, Py_ssize_t position, object end):
+    cdef object read(
+        self, object buffer, int version, Py_ssize_t position, object end, bint is_lenient
+    ):
         cdef Py_buffer view
         cdef Cursor c
         self.check_version(version)
         open_cursor(buffer, position, end, &view, &c)
         c.is_classic = version < self.flexible_since
+        c.is_lenient = is_lenient
         try:
             made = decode_struct(self, version, &c)
             check_all_read(self, &c)
@@ -173,7 +176,7 @@ class Message(Struct):
 
     @classmethod
     def decode(cls, body, int version, Py_ssize_t position=0):
-        return (<StructCodec>cls.schema).read(body, version, position, None)
+        return (<StructCodec>cls.schema).read(body, version, position, None, True)
 
     def encode(self, int version):
         return (<StructCodec>type(self).schema).write(self, version)

@@ -110,7 +110,6 @@ BAD_FRAMES = {
     "no-header": struct.pack(">i", 0),
     "half-a-header": struct.pack(">ihh", 4, 52, 2),
     "client-id-beyond-the-frame": struct.pack(">ihhih", 10, 52, 2, 1, 30000),
-    "client-id-no-utf8": struct.pack(">ihhih", 12, 52, 2, 1, 2) + b"\xff\xff",
     "header-tags-without-end": struct.pack(">ihhih", 12, 52, 2, 1, -1) + b"\xff\xff",
     "unknown-api": struct.pack(">ihhih", 10, 999, 0, 1, -1),
     "api-not-served": struct.pack(">ihhih", 10, 3, 12, 1, -1),
@@ -136,6 +135,16 @@ def test_malformed_bytes_close_only_their_connection(
         await neighbour.vote()
         assert (await neighbour.answer())[0] == 1
         assert [event.request for event in node.received] == [VOTE_REQUEST]
+
+    play(scenario)
+
+
+def test_a_client_id_of_any_bytes_is_served(play: Callable[..., None]) -> None:
+    async def scenario(node: Node) -> None:
+        client = await node.client()
+        frame = request_frame(VOTE, 2, 7, "m?ller", encode_request(VOTE_REQUEST, 2))
+        await client.send(frame.replace(b"m?ller", b"m\xfcller"))
+        assert (await client.answer())[0] == 7
 
     play(scenario)
 

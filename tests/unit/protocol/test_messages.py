@@ -160,13 +160,30 @@ def test_a_classic_body_has_exactly_the_expected_bytes() -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        ("6d fc 6c 6c", "m\ufffdll"),
+        ("ff fe", "\ufffd\ufffd"),
+        ("e2 82 41", "\ufffdA"),
+        ("c3 bc", "ü"),
+    ],
+)
+def test_text_that_is_not_utf_8_is_read_with_replacements(text: str, read: str) -> None:
+    """As by Kafka: a client in C may send names and values in another encoding."""
+    data = bytes.fromhex(text)
+    classic = len(data).to_bytes(2, "big") + data + bytes.fromhex("ffffffff 00000000 00000000")
+    assert Old.decode(classic, 1) == Old(read, None, [], [])
+    flexible = bytes((len(data) + 1,)) + data + bytes.fromhex("00 01 01 00000000 00")
+    assert Old.decode(flexible, 2).name == read
+
+
+@pytest.mark.parametrize(
     ("body", "version", "position", "reason"),
     [
         ("00", 1, 0, "Old.name ends early"),
         ("fffe" "ffffffff", 1, 0, "Old.name ends early or has a negative size"),
         ("ffff", 0, 0, "Old.name is null"),
         ("0003" "6162", 1, 0, "Old.name claims 3 of 2 bytes"),
-        ("0001" "ff", 1, 2, "Old.name is not UTF-8"),
         ("0000" "000000", 1, 2, "Old.data ends early"),
         ("0000" "fffffffe", 1, 2, "Old.data ends early or has a negative size"),
         ("0000" "7fffffff" "00", 1, 2, "Old.data claims 2147483647 of 1 bytes"),
