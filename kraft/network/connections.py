@@ -23,6 +23,7 @@ import asyncio
 import logging
 import random
 import secrets
+import socket
 import ssl
 from collections import deque
 from collections.abc import Callable
@@ -259,9 +260,7 @@ class Peer:
         connection = PeerConnection(self._loop, self, self._client_id)
         await asyncio.sleep(self._connect_after - self._loop.time())
         try:
-            await self._loop.create_connection(
-                lambda: self._secured(connection), self.endpoint.host, self.endpoint.port
-            )
+            await self._open(connection)
         except (OSError, UnicodeError) as error:
             # UnicodeError: the host is not a valid host name.
             if not self._is_failure_logged:
@@ -275,6 +274,25 @@ class Peer:
             return
         self._connecting = None
         self._go_on()
+
+    async def _open(self, connection: PeerConnection) -> None:
+        """Connect to the first address of the host that accepts. Raises OSError, UnicodeError.
+
+        uvloop's create_connection would leave a failing resolution behind where it is cancelled.
+        """
+        endpoint = self.endpoint
+        failure: OSError | None = None
+        found = await self._loop.getaddrinfo(endpoint.host, endpoint.port, type=socket.SOCK_STREAM)
+        for address in dict.fromkeys(str(each[4][0]) for each in found):
+            try:
+                await self._loop.create_connection(
+                    lambda: self._secured(connection), address, endpoint.port
+                )
+            except OSError as error:
+                failure = failure or error
+            else:
+                return
+        raise failure or OSError("the host name has no address")
 
     def _secured(self, connection: PeerConnection) -> asyncio.BufferedProtocol:
         """Return the protocol of a socket for this connection."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import gc
 import socket
 import struct
 import time
@@ -366,6 +368,29 @@ def test_a_bad_peer_fails_the_request_and_the_next_request_reconnects(
         assert await sender.events.get() == ResponseReceived(3, GRANTED)
 
     play(loop, script, scenario, timeout_ms=1000)
+
+
+def test_closing_while_the_host_name_is_resolved_leaves_no_failure_behind(loop: str) -> None:
+    """uvloop logged "Future exception was never retrieved" for the name that does not exist."""
+    complaints: list[dict[str, object]] = []
+
+    async def scenario(sender: Sender) -> None:
+        running = asyncio.get_running_loop()
+        running.set_exception_handler(lambda _, context: complaints.append(context))
+        sender.peer = sender.peer._replace(host="no-such-host.invalid")
+        sender.request()
+        # So many turns of the loop, and the task that connects has asked for the addresses.
+        for _ in range(5):
+            await asyncio.sleep(0)
+        await sender.transport.close()
+        # The system's answer to the same question comes after that to the first.
+        with contextlib.suppress(OSError):
+            await running.getaddrinfo("no-such-host.invalid", 80)
+        await asyncio.sleep(0.05)
+        gc.collect()
+
+    play(loop, hang_up, scenario)
+    assert not complaints
 
 
 def test_an_unreachable_address_and_an_invalid_name_fail(loop: str) -> None:
