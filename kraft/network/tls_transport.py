@@ -29,6 +29,7 @@ from kraft.network.framing import Buffer, FrameProtocol
 #: How long the handshakes of a listener may block the loop at a time, in seconds. One step of a
 #: handshake takes up to a millisecond (RSA-2048, with the check of a client's certificate).
 TURN_S = 0.002
+_STEPS_FOR_A_NEW_ONE = 4
 
 # Handshake bytes that may wait; more stay in the socket. A client's certificate chain has at most
 # 100 KiB, and OpenSSL takes it in parts.
@@ -43,26 +44,36 @@ _received = memoryview(bytearray(_RECEIVE_SIZE))
 
 
 class HandshakeQueue:
-    """The handshakes of a listener that have received bytes; each turn does some of them."""
+    """The handshakes of a listener that have received bytes; each turn does some of them.
+
+    Those that have begun go before new ones: where a thousand peers connect at once, the first ones
+    are served while the last ones wait, and the work on a handshake is not lost to the timeout of
+    its connection. Every fourth step is for a new one, however many bytes the others send.
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._waiting: deque[TlsTransport] = deque()
+        self._begun: deque[TlsTransport] = deque()
+        self._new: deque[TlsTransport] = deque()
+        self._step_count = 0
         self._is_turn_due = False
 
     def add(self, connection: TlsTransport) -> None:
-        self._waiting.append(connection)
+        (self._begun if connection.has_begun else self._new).append(connection)
         if not self._is_turn_due:
             self._is_turn_due = True
             self._loop.call_soon(self._take_turn)
 
     def _take_turn(self) -> None:
         end = time.perf_counter() + TURN_S
-        while self._waiting:
-            self._waiting.popleft().shake_hands()
+        while self._begun or self._new:
+            self._step_count += 1
+            is_for_new = self._new and self._step_count % _STEPS_FOR_A_NEW_ONE == 0
+            lane = self._new if is_for_new or not self._begun else self._begun
+            lane.popleft().shake_hands()
             if time.perf_counter() >= end:
                 break
-        self._is_turn_due = bool(self._waiting)
+        self._is_turn_due = bool(self._begun or self._new)
         if self._is_turn_due:
             self._loop.call_soon(self._take_turn)
 
@@ -186,6 +197,11 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
                 self._resume_raw()
             self._write_on()
             self._read()
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether the handshake's first step was done."""
+        return self._ssl is not None
 
     @property
     def peer_certificate(self) -> bytes | None:

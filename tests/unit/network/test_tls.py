@@ -278,6 +278,8 @@ def test_handshakes_are_done_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     order: list[str] = []
 
     class Handshake:
+        has_begun = False
+
         def shake_hands(self) -> None:
             nonlocal clock
             clock += 0.0011
@@ -297,3 +299,25 @@ def test_handshakes_are_done_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     asyncio.run(run())
     turns = "".join("h" if each == "handshake" else "." for each in order).strip(".").split(".")
     assert [turn for turn in turns if turn] == ["hh", "hh", "hh"]
+
+
+def test_handshakes_that_have_begun_go_before_new_ones_but_for_every_fourth_step() -> None:
+    order: list[str] = []
+
+    class Handshake:
+        def __init__(self, name: str) -> None:
+            self.name = name
+            self.has_begun = name.isupper()
+
+        def shake_hands(self) -> None:
+            order.append(self.name)
+
+    async def run() -> None:
+        queue = HandshakeQueue(asyncio.get_running_loop())
+        for name in "abcABCDEF":
+            queue.add(Handshake(name))  # type: ignore[arg-type]
+        while len(order) < 9:
+            await asyncio.sleep(0)
+
+    asyncio.run(run())
+    assert "".join(order) == "ABCaDEFbc"
