@@ -84,6 +84,8 @@ class RollingUpgrade(AdminChaos):
         #: How often a node of a version led while another node ran the other version.
         self.mixed_leaders: dict[str, int] = {older.name: 0, newer.name: 0}
         self.checked_columns = 0
+        #: Whether nodes of both versions lead in every mixture, or only while one node has moved.
+        self.is_thorough = True
 
     def upgrade_and_downgrade(self, rounds: int) -> None:
         """Run ``rounds`` upgrades, each with its downgrade."""
@@ -113,7 +115,7 @@ class RollingUpgrade(AdminChaos):
             id = self.draw.choice(sorted(remaining - {leader}) or [leader])
             self._restart(self.quorum.nodes[id], version, end)
             remaining.discard(id)
-            if remaining:
+            if len(remaining) == NODES - 1 or (remaining and self.is_thorough):
                 for one in (version, self._other(version)):
                     self._let_lead(one)
                     self.mixed_leaders[one.name] += 1
