@@ -67,6 +67,15 @@ class KraftError(Exception):
 
     kafka_code: int = UNKNOWN_SERVER_ERROR
 
+    def as_result(self) -> Self:
+        """Return this error without its traceback and context.
+
+        An error that a response keeps would otherwise keep the frames of its traceback, and these
+        frames the response: a cycle that only the garbage collector frees.
+        """
+        self.__traceback__ = self.__context__ = self.__cause__ = None
+        return self
+
 
 class UnknownServerError(KraftError):
     """An unexpected failure; the message describes it."""

@@ -105,7 +105,7 @@ class Decision(Generic[Response]):
 
 
 #: A request that is decided in chunks: yields finished chunks of records, possibly empty ones, and
-#: returns the last chunk with the response. Without a chunk before the last, the request is one
+#: returns the last chunk with the response. If only the last chunk has records, the request is one
 #: atomic batch, otherwise a metadata transaction (KIP-868). All chunks before are applied when the
 #: generator is asked for the next. An empty chunk only lets other events run. The generator raises
 #: all errors of the request before its first chunk that has records.

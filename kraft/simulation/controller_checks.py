@@ -60,6 +60,8 @@ class ControllerChecks:
         self._controllers = controllers
         self._brokers = brokers
         self._claimed_by: dict[int, int] = {}
+        #: The end of the state that the latest operation was decided against.
+        self._decided_at = -1
         #: The operation that is being decided; None for a periodic task of the controller.
         self._deciding: Operation | None = None
         #: The end offset of what each applied operation wrote or read, and the epoch.
@@ -100,7 +102,7 @@ class ControllerChecks:
                     "heartbeats_come_first",
                     f"{runner.machine} decides {operation.name}, {len(pending)} heartbeats wait",
                 )
-            before = context.cluster.next_offset
+            self._decided_at = before = context.cluster.next_offset
             outcome = decide(context)
             self._check_unchanged(operation, context, before)
             if isinstance(outcome, Generator):
@@ -110,11 +112,22 @@ class ControllerChecks:
         def took_effect(context: DecisionContext, response: Any) -> None:
             if applied is not None:
                 applied(context, response)
-            start = context.cluster.transaction_start
-            end_offset = context.cluster.next_offset if start is None else start
-            self._ends[key] = end_offset, runner.controller.epoch
+            self._ends[key] = self._end_of(operation, context), runner.controller.epoch
 
         operation.decide, operation.applied = watched, took_effect
+
+    def _end_of(self, operation: Operation, context: DecisionContext) -> int:
+        """Return the end of the records that an applied operation wrote, or else has read; 0 if it
+        has only read a registration that is committed.
+        """
+        cluster, committed = context.cluster, self._tree.ledger.end_offset
+        start = cluster.transaction_start
+        end_offset = cluster.next_offset if start is None else start
+        if operation.reads_broker is not None and self._decided_at == cluster.next_offset:
+            uncommitted = cluster.state.delta(min(committed, end_offset))
+            if operation.reads_broker not in uncommitted.get("broker", {}):
+                return 0
+        return end_offset
 
     def _watched_chunks(
         self, operation: Operation, context: DecisionContext, chunks: ChunkedDecision[Any]

@@ -61,6 +61,13 @@ from tests.reference.controller_state_twin import (
 )
 from tests.reference.controller_topics_twin import balance_leaders, placed_record
 
+_REGISTRATIONS = (
+    records.RegisterBroker,
+    records.UnregisterBroker,
+    records.BrokerRegistrationChange,
+    records.FenceBroker,
+    records.UnfenceBroker,
+)
 NODES = range(3)
 # So few that transactions and partial states are frequent.
 RECORDS_OF_BATCH = 6
@@ -96,6 +103,8 @@ class ModelledQuorum(AppendedLog):
         # Decisions since the last check, by name or as a `Command`.
         self._decided: list[Any] = []
         self._is_exhausted = False
+        #: The request that is being decided in steps, with or without records.
+        self._in_steps: Command | None = None
         self._numbers = count(1)
         self.controllers = [self._make() for _ in NODES]
         # The end of the snapshot with which a node began.
@@ -289,7 +298,7 @@ class ModelledQuorum(AppendedLog):
         def noted(context: DecisionContext) -> OperationResult:
             self._decided.append(command)
             outcome = decide(context)
-            return self._watched(outcome) if isinstance(outcome, Generator) else outcome
+            return self._watched(command, outcome) if isinstance(outcome, Generator) else outcome
 
         operation.decide = noted
         unchanged = operation.unchanged
@@ -306,11 +315,12 @@ class ModelledQuorum(AppendedLog):
         self.queued[token] = command
         return token
 
-    def _watched(self, chunks: ChunkedDecision[Any]) -> ChunkedDecision[Any]:
-        self._is_exhausted = False
-        decision = yield from chunks
-        self._is_exhausted = True
-        return decision
+    def _watched(self, command: Command, chunks: ChunkedDecision[Any]) -> ChunkedDecision[Any]:
+        self._is_exhausted, self._in_steps = False, command
+        try:
+            return (yield from chunks)
+        finally:
+            self._is_exhausted, self._in_steps = True, None
 
     def ask_later(self, command: Command) -> None:
         self.ask_both(command)
@@ -367,14 +377,23 @@ class ModelledQuorum(AppendedLog):
             outcome = what.decide()
         except RefusedError as error:
             del self.queued[token]
-            self.expected[token] = error
             assert len(self.batches) == before, "a rejected request wrote records"
+            if self._in_steps is what:
+                self.open = OpenTransaction(what, error, [], self.now_ms)
+            else:
+                self.expected[token] = error
             return
         finally:
             self.end_offset = end_offset
-        if outcome.in_chunks:
+        if self._in_steps is what or outcome.in_chunks:
             del self.queued[token]
-            self.open = OpenTransaction(what, outcome.response, outcome.records, self.now_ms)
+            self.open = OpenTransaction(
+                what,
+                outcome.response,
+                outcome.records,
+                self.now_ms,
+                is_large=outcome.in_chunks,
+            )
             assert len(self.batches) == before
             return
         if outcome.records and not may_write:
@@ -384,7 +403,9 @@ class ModelledQuorum(AppendedLog):
         outcome.applied(self.end_offset - 1)
         if not outcome.is_partial:
             del self.queued[token]
-            self.pending.append((self._seen(), token, outcome.response))
+            reads = what.operation.reads_broker
+            is_early = not outcome.records and reads is not None and not self._is_changing(reads)
+            self.pending.append((0 if is_early else self._seen(), token, outcome.response))
 
     def _own(self, name: str) -> TwinDecision:
         if name == "fence stale brokers":
@@ -406,7 +427,13 @@ class ModelledQuorum(AppendedLog):
             self._append([records.EndTransaction()] if transaction.has_begun else [], before)
         elif not written:
             return
+        elif not transaction.has_begun and self._is_exhausted:
+            # Only the last chunk has records: they are one atomic batch.
+            self._append(transaction.left, before)
+            transaction.left = []
+            return
         elif not transaction.has_begun:
+            assert transaction.is_large
             transaction.has_begun = True
             assert transaction.left
             self._append([records.BeginTransaction()], before)
@@ -422,6 +449,17 @@ class ModelledQuorum(AppendedLog):
         self.open = None
         answer = transaction.response if error is None else error
         self.pending.append((self._seen(), transaction.command.operation.token, answer))
+
+    def _is_changing(self, broker: int) -> bool:
+        """Return whether a record that changes this broker's registration is not committed."""
+        return any(
+            self._registration(broker, offset) != self._registration(broker, offset + 1)
+            for offset, record in self.state.log
+            if offset >= self.committed and isinstance(record, _REGISTRATIONS)
+        )
+
+    def _registration(self, broker: int, offset: int) -> Any:
+        return self.folded(offset, self._node()).rest["broker"].get(broker)
 
     def _seen(self) -> int:
         start = self.state.transaction_start

@@ -29,6 +29,8 @@ class OpenTransaction:
     left: list[Record | Placed]
     since_ms: float
     has_begun: bool = False
+    #: Whether more than one chunk may have records.
+    is_large: bool = False
 
 
 class WatchedQueue(EventQueue[Operation]):

@@ -76,9 +76,8 @@ def placed_record(
 def create_topics(
     state: State, wanted: Sequence[Wanted], limits: Limits, *, validate_only: bool
 ) -> TwinDecision:
-    in_chunks = (
-        _partition_count(wanted) > limits.records and state.level >= 13 and not validate_only
-    )
+    others = sum(1 + len(topic.configs) for topic in wanted)
+    in_chunks = _partition_count(wanted) + others > limits.records and state.level >= 13
     names = [topic.name for topic in wanted]
     response: dict[str, Any] = {}
     admitted = []
@@ -199,7 +198,7 @@ def create_partitions(
     state: State, wanted: Sequence[NewPartitionCount], limits: Limits, *, validate_only: bool
 ) -> TwinDecision:
     asked = sum(topic.count for topic in wanted if topic.count > 0)
-    in_chunks = asked > limits.records and state.level >= 13 and not validate_only
+    in_chunks = asked > limits.records and state.level >= 13
     names = [topic.name for topic in wanted]
     response: dict[str, Any] = {}
     made: list[Record | Placed] = []

@@ -82,12 +82,13 @@ def alter_client_quotas(
     """Set and remove quotas; the response maps each entity to its error or None.
 
     Only changes are written. If an entity is named twice, the first entry applies and the response
-    is InvalidRequestError. ``resolvable`` are host names that may stand for an ip. More than
-    ``at_once`` entities are decided in chunks. Raises PolicyViolationError for more than 10,000
-    records at once.
+    is InvalidRequestError. ``resolvable`` are host names that may stand for an ip. The records of
+    more than ``at_once`` entities are written in chunks. Raises PolicyViolationError for more than
+    10,000 records at once.
     """
-    is_large = len(alterations) > at_once and not validate_only
-    if is_large:
+    is_large = len(alterations) > at_once
+    is_split = is_large and not validate_only
+    if is_split:
         yield NO_RECORDS
     response: Results = {}
     written: list[records.ClientQuota] = []
@@ -96,9 +97,15 @@ def alter_client_quotas(
     for alteration in alterations:
         written += _records_of(cluster, alteration, resolvable, response)
         cost += len(alteration.quotas) + _COST_OF_ENTITY
-        if is_large and cost > _COST_PER_CHUNK:
-            yield Records.of(written, level)
-            written, cost = [], 0
+        if cost > _COST_PER_CHUNK:
+            cost = 0
+            if is_split:
+                yield Records.of(written, level)
+                written = []
+            else:
+                if is_large:
+                    written = []
+                yield NO_RECORDS
     if not is_large and len(written) > MAX_RECORDS_PER_BATCH:
         raise PolicyViolationError(
             f"an operation writes at most {MAX_RECORDS_PER_BATCH} records, not {len(written)}"
@@ -123,7 +130,7 @@ def _records_of(
     try:
         written = _altered(cluster, entity, alteration, resolvable)
     except KraftError as error:
-        response[entity] = error
+        response[entity] = error.as_result()
         return []
     response[entity] = None
     return written

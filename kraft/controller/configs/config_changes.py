@@ -10,7 +10,7 @@ Invariant: a resource is changed exactly as requested, or not at all.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import TypeVar
@@ -55,6 +55,8 @@ _MAX_VALUE_LENGTH = 32767
 # chunk.
 _COST_OF_RESOURCE = 4
 _COST_PER_CHUNK = 1_200
+#: Names that are compared in one chunk.
+_NAMES_PER_CHUNK = 10_000
 _LAST_RESOURCE_TYPE = max(RESOURCE_TYPES)
 _CORDONED = "cordoned.log.dirs"
 # Broker settings that the controller itself reads. Kafka accepts any text for them unless a broker
@@ -100,12 +102,12 @@ def incremental_alter_configs(
     """Change single values; the response maps each resource to its error or None.
 
     A resource is ``(type, name)``; the cluster's default is ``(BROKER, "")``. ``is_forwarded``: a
-    broker has checked the request, which knows its own directories. More than ``at_once`` resources
-    are decided in chunks. Raises PolicyViolationError for more than 10,000 records at once.
+    broker has checked the request, which knows its own directories. The records of more than
+    ``at_once`` resources are written in chunks. Raises PolicyViolationError for more than 10,000
+    records at once.
     """
     writer = _Writer(cluster, settings, is_forwarded, policy)
-    is_large = len(resources) > at_once and not validate_only
-    return writer.decide(resources, writer.changed, is_large, validate_only)
+    return writer.decide(resources, writer.changed, len(resources) > at_once, validate_only)
 
 
 def alter_configs(
@@ -120,8 +122,7 @@ def alter_configs(
 ) -> ChunkedDecision[Results]:
     """Replace all values of each resource (legacy AlterConfigs); otherwise as above."""
     writer = _Writer(cluster, settings, is_forwarded, policy)
-    is_large = len(resources) > at_once and not validate_only
-    return writer.decide(resources, writer.replaced, is_large, validate_only)
+    return writer.decide(resources, writer.replaced, len(resources) > at_once, validate_only)
 
 
 def config_records(
@@ -198,7 +199,7 @@ class _Writer:
                 raise InvalidRequestError(f"{resource[1]!r:.80} is not a resource name")
             self.written += make(resource, asked)
         except KraftError as error:
-            self.response[resource] = error
+            self.response[resource] = error.as_result()
         else:
             self.response[resource] = None
 
@@ -209,25 +210,41 @@ class _Writer:
         is_large: bool,
         validate_only: bool,
     ) -> ChunkedDecision[Results]:
-        """Decide the resources, with ``is_large`` in chunks."""
-        if is_large:
+        """Decide the resources; other events run between the chunks.
+
+        With ``is_large`` each chunk has its records, otherwise the last chunk has all of them.
+        """
+        is_split = is_large and not validate_only
+        if is_split:
             yield NO_RECORDS
+        repeated = yield from _repeated(resources)
+        for resource in repeated:
+            self.response[resource] = InvalidRequestError(
+                f"resource {resource[1]!r:.80} is named twice in the request"
+            )
         level = self.cluster.state.metadata_version
         cleared: list[Record] = []
         cost = 0
-        for resource, asked in _named_once(resources, self.response):
+        for resource, asked in resources:
+            if resource in repeated:
+                continue
             self.answer(resource, make, asked)
-            if is_large:
-                cost += len(asked) + _COST_OF_RESOURCE
-                if cost > _COST_PER_CHUNK:
+            cost += len(asked) + _COST_OF_RESOURCE
+            if cost > _COST_PER_CHUNK:
+                cost = 0
+                if is_split:
                     yield Records.of(self.written, level)
                     cleared += self.clearing(self.written)
-                    self.written, cost = [], 0
+                    self.written = []
+                else:
+                    if is_large:
+                        self.written = []
+                    yield NO_RECORDS
         # The records that clear ELRs follow all values of the request.
         written: list[Record] = [*self.written, *cleared, *self.clearing(self.written)]
-        if is_large:
+        if is_split:
             last = yield from in_chunks(iter(written), _COST_PER_CHUNK, level)
-        elif len(written) > MAX_RECORDS_PER_BATCH:
+        elif len(written) > MAX_RECORDS_PER_BATCH and not is_large:
             raise PolicyViolationError(
                 f"an operation writes at most {MAX_RECORDS_PER_BATCH} records, not {len(written)}"
             )
@@ -352,18 +369,22 @@ class _Writer:
             )
 
 
-def _named_once(
-    resources: Sequence[tuple[ConfigResource, _Request]], response: Results
-) -> Iterable[tuple[ConfigResource, _Request]]:
-    """Yield the resources that are named once; respond with an error to the others."""
+def _repeated(
+    resources: Sequence[tuple[ConfigResource, _Request]],
+) -> Generator[Records, None, dict[ConfigResource, None]]:
+    """Return the resources that a request names more than once, in the order of their repetition;
+    yield empty records meanwhile.
+    """
     seen: set[ConfigResource] = set()
-    for resource, _ in resources:
-        if resource in seen:
-            response[resource] = InvalidRequestError(
-                f"resource {resource[1]!r:.80} is named twice in the request"
-            )
-        seen.add(resource)
-    return [one for one in resources if one[0] not in response]
+    repeated: dict[ConfigResource, None] = {}
+    for start in range(0, len(resources), _NAMES_PER_CHUNK):
+        if start:
+            yield NO_RECORDS
+        for resource, _ in resources[start : start + _NAMES_PER_CHUNK]:
+            if resource in seen:
+                repeated[resource] = None
+            seen.add(resource)
+    return repeated
 
 
 def _value_after(resource: ConfigResource, change: ConfigChange, value: str | None) -> str | None:

@@ -81,8 +81,12 @@ class Operation:
 
     The controller calls ``applied`` with the response after it applied the records: the callback
     updates state that is not in the log (sessions). With the token `INTERNAL` the operation is the
-    controller's own, and its response is dropped. ``unchanged``, for heartbeats, returns the
-    response where it is certain, at little cost, that ``decide`` would write no records; else None.
+    controller's own, and its response is dropped.
+
+    For heartbeats, ``unchanged`` returns the response where it is certain, at little cost, that
+    ``decide`` would write no records; else None. ``reads_broker`` names the broker whose
+    registration alone decides the response of an operation without records: the response does not
+    wait until other records are committed.
     """
 
     name: str
@@ -91,6 +95,7 @@ class Operation:
     unchanged: Callable[[DecisionContext], Any] | None = None
     token: int = INTERNAL
     deadline_ms: float = _NEVER
+    reads_broker: int | None = None
 
 
 @dataclass(slots=True)

@@ -12,7 +12,9 @@ Invariants
 - A decision changes nothing; only records do. The bytes that are applied are the bytes that are
   appended.
 - An answer is released when its last record is committed, and the transaction of that record; an
-  answer without records when every record that the decision may have seen is committed.
+  answer without records when every record that the decision may have seen is committed. A heartbeat
+  without records sees the registration of its broker only, so it is not behind a long log of other
+  records that are not committed yet.
 - No other record is written within a metadata transaction. Operations that would write wait.
   Operations that write nothing (most heartbeats) are answered at once. The time of a transaction is
   bounded.
@@ -34,7 +36,7 @@ from typing import Any, NamedTuple
 from kraft._core.bytes.batch import assign_offsets
 from kraft._core.decide.placement import ReplicaPlacer
 from kraft.controller.brokers.sessions import BrokerSessions
-from kraft.controller.decision import MAX_RECORDS_PER_BATCH, Decision, Records
+from kraft.controller.decision import Decision, Records
 from kraft.controller.runtime.bootstrap import activation_records
 from kraft.controller.runtime.event_queue import DurationHistogram, EventQueue, QueuedEvent
 from kraft.controller.runtime.operations import (
@@ -48,11 +50,10 @@ from kraft.controller.runtime.operations import (
 )
 from kraft.controller.runtime.periodic import PeriodicTasks
 from kraft.controller.runtime.settings import ControllerSettings
-from kraft.controller.runtime.transactions import Transaction
+from kraft.controller.runtime.transactions import Transaction, check_is_one_batch
 from kraft.errors import (
     KraftError,
     NotControllerError,
-    PolicyViolationError,
     ReplayError,
     RequestTimedOutError,
     UnknownServerError,
@@ -105,6 +106,10 @@ class QuorumController:
         self._bootstrap = tuple(bootstrap)
         self._periodic = PeriodicTasks(settings)
         self._pending: deque[_PendingAnswer] = deque()
+        #: Brokers that changed since `_write` last looked, and the end of the records that changed
+        #: each broker, where these records are not known to be committed.
+        self._touched_brokers = cluster.state.brokers.watch()
+        self._broker_ends: dict[int, int] = {}
         self._transaction: Transaction | None = None
         #: Control batches that the raft layer appended and that are not committed yet.
         self._control_batches: deque[tuple[int, memoryview]] = deque()
@@ -164,8 +169,7 @@ class QuorumController:
         context, queue = self.context, self.queue
         if (
             operation.unchanged is None
-            or self._pending
-            or self._seen_offset() > self.committed_offset
+            or not self._is_all_committed(operation.reads_broker)
             # During a transaction held events wait for its end, and other heartbeats do not.
             or queue.has_heartbeats(held=self._transaction is None)
         ):
@@ -248,7 +252,7 @@ class QuorumController:
             else:
                 decision = outcome
             if decision.is_atomic:
-                _check_is_one_batch(operation, decision.records)
+                check_is_one_batch(operation.name, decision.records)
         except ReplayError:
             raise
         except KraftError as error:
@@ -269,8 +273,27 @@ class QuorumController:
             self.queue.prepend(operation, self.context.now_ms, deadline_ms=operation.deadline_ms)
         elif operation.token != INTERNAL:
             answer = Answer(operation.token, decision.response)
+            if not len(decision.records) and self._is_registration_committed(
+                operation.reads_broker
+            ):
+                self._output.answers.append(answer)
+                return
             self._pending.append(_PendingAnswer(self._seen_offset(), answer))
             self._release_answers()
+
+    def _is_all_committed(self, broker_id: int | None) -> bool:
+        """Return whether all that a decision without records sees is committed: the registration of
+        this broker, for None all records.
+        """
+        if broker_id is not None:
+            return self._is_registration_committed(broker_id)
+        return not self._pending and self._seen_offset() <= self.committed_offset
+
+    def _is_registration_committed(self, broker_id: int | None) -> bool:
+        """Return whether all records that changed this broker are committed; False for None."""
+        return (
+            broker_id is not None and self._broker_ends.get(broker_id, 0) <= self.committed_offset
+        )
 
     def _seen_offset(self) -> int:
         """Return the end of the records that a decision has seen, without an open transaction."""
@@ -288,6 +311,9 @@ class QuorumController:
         self._output.to_append = batches
         self._output.base_offset, self._output.epoch = context.next_offset, self.epoch
         context.next_offset = end_offset
+        if self._touched_brokers:
+            self._broker_ends |= dict.fromkeys(self._touched_brokers, end_offset)
+            self._touched_brokers.clear()
 
     def kraft_version_answered(
         self, number: int, error: KraftError | None, now_ms: float
@@ -380,6 +406,7 @@ class QuorumController:
         if self.is_active:
             raise ReplayError("a snapshot was loaded on the active controller")
         self.context.cluster = cluster
+        self._touched_brokers = cluster.state.brokers.watch()
         self.committed_offset = cluster.next_offset
         self._forget_control_batches()
 
@@ -404,6 +431,8 @@ class QuorumController:
         assert epoch >= 0
         self.epoch = epoch
         self._forget_control_batches()
+        # Everything before the epoch is committed.
+        self._touched_brokers.clear()
         for _, batch in self._control_batches:
             self.cluster.apply(batch, verify_crc=False)
         self.context.now_ms, self.context.next_offset = now_ms, next_offset
@@ -445,6 +474,7 @@ class QuorumController:
             if waiting.event.token != INTERNAL:
                 self._answer(waiting.event, error=_not_controller())
         self.sessions.clear()
+        self._broker_ends.clear()
         if self.cluster.next_offset > self.committed_offset:
             # The log delivers the committed records of an aborted transaction again.
             self.cluster.revert(self.cluster.reachable(self.committed_offset))
@@ -471,13 +501,6 @@ class QuorumController:
         else:
             output.wake_at_ms = self.queue.wake_at_ms()
         return output
-
-
-def _check_is_one_batch(operation: Operation, records: Records) -> None:
-    if len(records) > MAX_RECORDS_PER_BATCH:
-        raise PolicyViolationError(
-            f"{operation.name} writes at most {MAX_RECORDS_PER_BATCH} records, not {len(records)}"
-        )
 
 
 def _not_controller() -> NotControllerError:

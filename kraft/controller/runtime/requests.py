@@ -45,7 +45,6 @@ from kraft.controller.topics.isr_changes import EncodedAlterPartition, IsrChange
 from kraft.controller.topics.partition_creation import NewPartitions
 from kraft.controller.topics.topic_creation import CreationRules, MutationQuota, NewTopic
 from kraft.controller.topics.topic_deletion import DeletionRules, TopicToDelete
-from kraft.errors import PolicyViolationError
 from kraft.image.configs import ConfigResource
 
 #: Larger requests take longer than a few milliseconds and are decided in chunks.
@@ -78,7 +77,7 @@ def broker_heartbeat(beat: Heartbeat) -> Operation:
     def unchanged(context: DecisionContext) -> BrokerHeartbeatReply | None:
         return heartbeats.unchanged_heartbeat(context.cluster, context.sessions, beat)
 
-    return Operation(HEARTBEAT, decide, applied, unchanged)
+    return Operation(HEARTBEAT, decide, applied, unchanged, reads_broker=beat.broker_id)
 
 
 def register_broker(request: RegistrationRequest, cluster_id: str | None = None) -> Operation:
@@ -153,7 +152,6 @@ def create_topics(
     rules = rules or CreationRules()
 
     def decide(context: DecisionContext) -> OperationResult:
-        _check_new_partitions(topic_creation.requested_partitions(topics, context.settings))
         return topic_creation.create_topics(
             context.cluster,
             topics,
@@ -163,6 +161,7 @@ def create_topics(
             rules=rules,
             validate_only=validate_only,
             at_once=context.at_once(MAX_RECORDS_PER_BATCH),
+            most=MAX_NEW_PARTITIONS,
         )
 
     return Operation("create topics", decide)
@@ -182,7 +181,6 @@ def create_partitions(
     """
 
     def decide(context: DecisionContext) -> OperationResult:
-        _check_new_partitions(partition_creation.requested_partitions(context.cluster, topics))
         return partition_creation.create_partitions(
             context.cluster,
             topics,
@@ -193,15 +191,10 @@ def create_partitions(
             quota=quota,
             validate_only=validate_only,
             at_once=context.at_once(MAX_RECORDS_PER_BATCH),
+            most=MAX_NEW_PARTITIONS,
         )
 
     return Operation("create partitions", decide)
-
-
-def _check_new_partitions(count: int) -> None:
-    if count > MAX_NEW_PARTITIONS:
-        # Kafka's text, which its tools print; its limit is 10,000.
-        raise PolicyViolationError("Excessively large number of partitions per request.")
 
 
 def delete_topics(topics: Sequence[TopicToDelete], rules: DeletionRules | None = None) -> Operation:

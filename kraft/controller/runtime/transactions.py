@@ -2,7 +2,8 @@
 
 Decides when to write BeginTransaction, EndTransaction and AbortTransaction. BeginTransaction goes
 into a batch of its own before the first chunk that has records, so that an operation that is
-rejected earlier leaves no record in the log. `QuorumController` calls it and writes nothing else in
+rejected earlier leaves no record in the log. An operation whose last chunk alone has records writes
+one atomic batch, without these records. `QuorumController` calls it and writes nothing else in
 between.
 """
 
@@ -11,9 +12,24 @@ from __future__ import annotations
 from typing import Any
 
 from kraft import records
-from kraft.controller.decision import NO_RECORDS, ChunkedDecision, Records, begin_transaction
+from kraft.controller.decision import (
+    MAX_RECORDS_PER_BATCH,
+    NO_RECORDS,
+    ChunkedDecision,
+    Decision,
+    Records,
+    begin_transaction,
+)
 from kraft.controller.runtime.operations import Operation
-from kraft.errors import KraftError, RequestTimedOutError
+from kraft.errors import KraftError, PolicyViolationError, RequestTimedOutError
+
+
+def check_is_one_batch(name: str, written: Records) -> None:
+    """Raise PolicyViolationError for more records than an atomic decision may have."""
+    if len(written) > MAX_RECORDS_PER_BATCH:
+        raise PolicyViolationError(
+            f"{name} writes at most {MAX_RECORDS_PER_BATCH} records, not {len(written)}"
+        )
 
 
 class Transaction:
@@ -42,7 +58,7 @@ class Transaction:
             chunk = self._decide()
         if not len(chunk):
             return None if self._is_decided else chunk
-        if self._has_begun:
+        if self._has_begun or self._is_decided:
             return chunk
         begin = begin_transaction(self.operation.name, metadata_version)
         self._has_begun, self._decided_chunk = True, chunk
@@ -52,9 +68,11 @@ class Transaction:
         try:
             return next(self._chunks)
         except StopIteration as end:
-            self.response, self._is_decided = end.value.response, True
-            last: Records = end.value.records
-            return last
+            decision: Decision[Any] = end.value
+            self.response, self._is_decided = decision.response, True
+            if decision.is_atomic and not self._has_begun:
+                check_is_one_batch(self.operation.name, decision.records)
+            return decision.records
 
     def closing_records(self, error: KraftError | None, metadata_version: int) -> Records | None:
         """Return the record that ends the transaction; None if the log has no BeginTransaction."""

@@ -122,10 +122,9 @@ def create_acls(
     creation = _AclCreation(cluster, random_uuid)
     for number, acl in enumerate(acls, 1):
         creation.add(acl)
-        if is_large:
-            if number % _ACLS_PER_CHUNK == 0:
-                yield NO_RECORDS
-        elif len(creation.created) > MAX_RECORDS_PER_BATCH:
+        if number % _ACLS_PER_CHUNK == 0:
+            yield NO_RECORDS
+        if not is_large and len(creation.created) > MAX_RECORDS_PER_BATCH:
             raise PolicyViolationError(f"a request creates at most {MAX_RECORDS_PER_BATCH} ACLs")
     last = yield from _written(creation.written(), cluster, is_large)
     return Decision(last, creation.response, is_atomic=True)
@@ -150,11 +149,15 @@ def delete_acls(
         yield NO_RECORDS
     _check_authorizer(has_authorizer)
     deletion = _AclDeletion(cluster.state.acls)
+    cost = 0
     for wanted in filters:
-        for _ in deletion.find(wanted):
-            if is_large:
+        cost += 1
+        for found_count in deletion.find(wanted):
+            cost += found_count
+            if cost >= _ACLS_PER_CHUNK:
                 yield NO_RECORDS
-            elif len(deletion.removed) > MAX_RECORDS_PER_BATCH:
+                cost = 0
+            if not is_large and len(deletion.removed) > MAX_RECORDS_PER_BATCH:
                 raise InvalidRequestError(
                     f"a request deletes at most {MAX_RECORDS_PER_BATCH} ACLs, and its filters "
                     "match more: use narrower ones"
@@ -213,21 +216,22 @@ class _AclDeletion:
         self.response: list[list[AccessControl] | KraftError] = []
         self._present = present
 
-    def find(self, wanted: AclFilter) -> Iterator[None]:
-        """Find the matches of a filter; yields after each chunk and at the end."""
+    def find(self, wanted: AclFilter) -> Iterator[int]:
+        """Find the matches of a filter; yields their number after each chunk and at the end."""
         refusal = _filter_refusal(wanted)
         if refusal is not None:
             self.response.append(refusal)
+            yield 0
             return
         matching: list[AccessControl] = []
         for id in _matching_ids(self._present, wanted):
             matching.append(self._present[id])
             self.removed.add(id)
             if len(matching) % _ACLS_PER_CHUNK == 0:
-                yield
+                yield _ACLS_PER_CHUNK
         matching.sort()
         self.response.append(matching)
-        yield
+        yield len(matching) % _ACLS_PER_CHUNK
 
     def written(self) -> Iterator[Record]:
         for id in sorted(self.removed):

@@ -85,9 +85,9 @@ def alter_user_scram_credentials(
 ) -> ChunkedDecision[dict[str, KraftError | None]]:
     """Delete and set credentials; the response maps each user to an error or None.
 
-    A user who is named twice, for any mechanisms, is not changed (DuplicateResourceError). More
-    than ``at_once`` changes are decided in chunks. Raises PolicyViolationError for more than 10,000
-    records at once.
+    A user who is named twice, for any mechanisms, is not changed (DuplicateResourceError). The
+    records of more than ``at_once`` changes are written in chunks. Raises PolicyViolationError for
+    more than 10,000 records at once.
     """
     is_large = len(deletions) + len(upsertions) > at_once
     if is_large:
@@ -97,7 +97,7 @@ def alter_user_scram_credentials(
     asked: Iterator[ScramDeletion | ScramUpsertion] = chain(deletions, upsertions)
     for number, change in enumerate(asked, 1):
         changes.add(change)
-        if is_large and number % _CHANGES_PER_CHUNK == 0:
+        if number % _CHANGES_PER_CHUNK == 0:
             yield NO_RECORDS
     written = map(_record, changes.accepted.values())
     if is_large:

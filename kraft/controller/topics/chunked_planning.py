@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter, deque
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from typing import Generic, Protocol, TypeVar
 
 import numpy as np
@@ -27,11 +27,14 @@ from kraft.controller.state import (
     fixed_election_context,
     usable_brokers,
 )
+from kraft.errors import PolicyViolationError
 
 Replicas = NDArray[np.int32]
 
 #: Entries of a large request that are read in one chunk.
 ENTRIES_PER_CHUNK = 5_000
+#: Topics of a large request that are authorized, or whose records are encoded, in one chunk.
+TOPICS_PER_CHUNK = 1_000
 #: Cost of planning per chunk, in partitions, and the cost of one topic.
 _COST_PER_CHUNK = 10_000
 _COST_OF_TOPIC = 40
@@ -81,32 +84,58 @@ class PartitionWriter(ABC, Generic[Topic, Plan]):
         self.repeated: set[str] = set()
 
     @abstractmethod
-    def admitted(self, topics: Sequence[Topic]) -> Iterable[Topic | None]:
-        """Return the topics that may be planned; None for a topic that is rejected."""
+    def admitted(self, topic: Topic) -> Topic | None:
+        """Return a topic that may be planned; otherwise put its error into the response, and return
+        None.
+        """
+
+    def check_admitted(self, topics: Sequence[Topic]) -> None:
+        """Check all topics that may be planned, before the first is planned. Raises KraftError."""
 
     @abstractmethod
     def plan(self, topic: Topic) -> Plan | None:
         """Check a topic and put its result into the response; return its plan, or None."""
 
     def plans(self, topics: Sequence[Topic]) -> Iterator[Plan]:
-        """Return the plans of the accepted topics; each is made when it is asked for."""
+        """Return the plans of the accepted topics of a small request; each is made when it is asked
+        for.
+        """
         self._count(topics)
-        return filter(None, map(self.plan, filter(None, self.admitted(topics))))
+        admitted = [topic for topic in map(self.admitted, topics) if topic is not None]
+        self.check_admitted(admitted)
+        return filter(None, map(self.plan, admitted))
 
-    def plans_in_chunks(self, topics: Sequence[Topic]) -> Generator[Records, None, Iterator[Plan]]:
-        """Plan all topics; yield empty records meanwhile, and return the plans."""
+    def is_planned_first(self, topics: Sequence[Topic]) -> bool:
+        """Return whether planning takes more than one chunk: `plans_in_chunks` is for that."""
+        return self.is_large or len(topics) * _COST_OF_TOPIC > _COST_PER_CHUNK
+
+    def plans_in_chunks(
+        self, topics: Sequence[Topic], *, is_kept: bool
+    ) -> Generator[Records, None, Iterator[Plan]]:
+        """Plan all topics; yield empty records meanwhile, and return the plans.
+
+        Without ``is_kept`` the topics are only checked, and no plan is returned.
+        """
         for start in range(0, len(topics), ENTRIES_PER_CHUNK):
             if start:
                 yield NO_RECORDS
             self._count(topics[start : start + ENTRIES_PER_CHUNK])
+        admitted: deque[Topic] = deque()
+        for start in range(0, len(topics), TOPICS_PER_CHUNK):
+            if start:
+                yield NO_RECORDS
+            accepted = map(self.admitted, topics[start : start + TOPICS_PER_CHUNK])
+            admitted.extend(topic for topic in accepted if topic is not None)
+        self.check_admitted(admitted)
         plans: deque[Plan] = deque()
         cost = 0
-        for topic in self.admitted(topics):
-            plan = None if topic is None else self.plan(topic)
+        while admitted:
+            plan = self.plan(admitted.popleft())
             cost += _COST_OF_TOPIC
             if plan is not None:
-                plans.append(plan)
                 cost += len(plan.replicas)
+                if is_kept:
+                    plans.append(plan)
             if cost > _COST_PER_CHUNK:
                 yield NO_RECORDS
                 cost = 0
@@ -141,6 +170,13 @@ class PartitionWriter(ABC, Generic[Topic, Plan]):
                 builder = BatchBuilder()
             encode_new_partitions(self.context, builder, topic_id, chunk, first)
         return builder
+
+
+def check_new_partitions(count: int, most: int) -> None:
+    """Raise PolicyViolationError for a request with more than ``most`` new partitions."""
+    if count > most:
+        # Kafka's text, which its tools print; its limit is 10,000.
+        raise PolicyViolationError("Excessively large number of partitions per request.")
 
 
 def _popped(plans: deque[Plan]) -> Iterator[Plan]:

@@ -8,8 +8,10 @@ request).
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -35,6 +37,9 @@ MAX_ELECTIONS = 1_000
 
 #: If more partitions than this are asked for, a decision of its own looks them up.
 MAX_INLINE_LOOKUP = 100_000
+
+#: Partitions of a request that one decision looks up.
+_LOOKUPS_AT_ONCE = 5_000
 
 TopicPartition = tuple[str, int]
 
@@ -134,6 +139,9 @@ class LeaderElection:
         self._is_looked_up_before = False
         self._rows: NDArray[np.int32] | None = None
         self._results: ElectionResults | None = None
+        #: The partitions of the request that are not looked up yet; rows and ids of the others.
+        self._unread: Iterator[tuple[str, int]] | None = None
+        self._found, self._partitions = array("i"), array("i")
         #: Index of each row in the results.
         self._places: NDArray[np.int64] = np.empty(0, np.int64)
 
@@ -142,9 +150,9 @@ class LeaderElection:
     ) -> Decision[ElectionResults | None]:
         """Decide the next elections; the response is None while the decision is partial."""
         if self._rows is None:
-            self._look_up(cluster)
+            is_done = self._look_up(cluster)
             is_large = cluster.table.partition_count > MAX_INLINE_LOOKUP
-            if is_large and self._requested is None:
+            if not is_done or (is_large and self._requested is None):
                 # A scan of a large table is a decision of its own.
                 self._is_looked_up_before = True
                 return Decision(NO_RECORDS, None, is_partial=True)
@@ -174,7 +182,10 @@ class LeaderElection:
             return Decision(written, None, is_partial=True)
         return Decision(written, self._results)
 
-    def _look_up(self, cluster: ClusterMetadata) -> None:
+    def _look_up(self, cluster: ClusterMetadata) -> bool:
+        """Look up the partitions, of a request at most `_LOOKUPS_AT_ONCE`; return whether all of
+        them are looked up.
+        """
         table = cluster.table
         if self._requested is None:
             rows = _rows_in_need(table, self._election)
@@ -187,19 +198,23 @@ class LeaderElection:
                 table.column("partition")[rows],
                 np.zeros(len(rows), np.int16),
             )
-            return
+            return True
+        if self._unread is None:
+            requested = self._requested.items()
+            self._unread = ((topic, partition) for topic, ids in requested for partition in ids)
+        before, name, number = len(self._found), None, -1
+        for topic, partition in islice(self._unread, _LOOKUPS_AT_ONCE):
+            check_integer(f"a partition of {topic!r:.80}", partition, -MAX_INT32 - 1, MAX_INT32)
+            if topic != name:
+                name, number = topic, find_topic(table, topic)
+            self._found.append(find_row(table, number, partition))
+            self._partitions.append(partition)
+        if len(self._found) == before + _LOOKUPS_AT_ONCE:
+            return False
         names = list(self._requested)
         counts = [len(ids) for ids in self._requested.values()]
-        found = np.full(sum(counts), -1, np.int32)
-        partitions = np.empty(sum(counts), np.int32)
-        place = 0
-        for name, ids in self._requested.items():
-            number = find_topic(table, name)
-            for partition in ids:
-                check_integer(f"a partition of {name!r:.80}", partition, -MAX_INT32 - 1, MAX_INT32)
-                partitions[place] = partition
-                found[place] = find_row(table, number, partition)
-                place += 1
+        found = np.array(self._found, np.int32)
+        partitions = np.array(self._partitions, np.int32)
         errors = np.zeros(len(found), np.int16)
         errors[found < 0] = UnknownTopicOrPartitionError.kafka_code
         is_needed = np.zeros(len(found), bool)
@@ -209,6 +224,7 @@ class LeaderElection:
         self._rows = found[self._places]
         topics = np.repeat(np.arange(len(names), dtype=np.int32), counts)
         self._results = ElectionResults(table, names, topics, partitions, errors)
+        return True
 
 
 def balance_leaders(

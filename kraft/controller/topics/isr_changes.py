@@ -94,7 +94,7 @@ def alter_partition(
         try:
             row, state = _checked(cluster, broker_id, change)
         except KraftError as error:
-            response[key] = error
+            response[key] = error.as_result()
             continue
         after = context.alter_partition(builder, row, list(change.isr), int(change.is_recovering))
         if after is not None:

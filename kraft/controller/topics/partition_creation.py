@@ -10,7 +10,7 @@ unknown error. Here the whole request is rejected.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -38,7 +38,13 @@ from kraft.controller.state import (
     DecisionSettings,
     PlacementOrder,
 )
-from kraft.controller.topics.chunked_planning import PartitionWriter, Replicas
+from kraft.controller.topics.chunked_planning import (
+    ENTRIES_PER_CHUNK,
+    TOPICS_PER_CHUNK,
+    PartitionWriter,
+    Replicas,
+    check_new_partitions,
+)
 from kraft.controller.topics.topic_creation import (
     MutationQuota,
     check_active,
@@ -110,21 +116,40 @@ def create_partitions(
     quota: MutationQuota | None = None,
     validate_only: bool = False,
     at_once: int = MAX_RECORDS_PER_BATCH,
+    most: int = sys.maxsize,
 ) -> ChunkedDecision[NewPartitionResults]:
     """Decide the topics of one request; the response maps each name to its number of new
     partitions, or an error.
 
-    If the topics would have more than ``at_once`` partitions, they are decided in chunks, as in
-    `create_topics`. With ``validate_only`` there are no records. Raises PolicyViolationError for
-    more than 10,000 records at once.
+    If the topics would have more than ``at_once`` partitions, the records are written in chunks, as
+    in `create_topics`. With ``validate_only`` there are no records. Raises PolicyViolationError for
+    more than ``most`` new partitions, and for more than 10,000 records at once.
     """
-    is_large = sum(valid_count(topic.count) for topic in topics) > at_once and not validate_only
+    total = asked = 0
+    for begin in range(0, len(topics), ENTRIES_PER_CHUNK):
+        if begin:
+            yield NO_RECORDS
+        entries = topics[begin : begin + ENTRIES_PER_CHUNK]
+        total += sum(valid_count(topic.count) for topic in entries)
+        asked += requested_partitions(cluster, entries)
+    check_new_partitions(asked, most)
+    is_large = total > at_once
     if is_large:
         yield NO_RECORDS
     creation = _PartitionCreation(cluster, placer, settings, order, is_authorized, quota, is_large)
-    plans = (yield from creation.plans_in_chunks(topics)) if is_large else creation.plans(topics)
+    if creation.is_planned_first(topics):
+        is_kept = not (is_large and validate_only)
+        plans = yield from creation.plans_in_chunks(topics, is_kept=is_kept)
+    else:
+        plans = creation.plans(topics)
     builder = BatchBuilder()
-    for topic_id, start, end, replicas in plans:
+    for place, (topic_id, start, end, replicas) in enumerate(plans):
+        if place and place % TOPICS_PER_CHUNK == 0:
+            if is_large:
+                yield Records.finished(builder)
+                builder = BatchBuilder()
+            else:
+                yield NO_RECORDS
         if is_large:
             builder = yield from creation.encode_in_chunks(builder, topic_id, replicas, start, end)
         else:
@@ -172,11 +197,7 @@ class _PartitionCreation(PartitionWriter[NewPartitions, _PlannedPartitions]):
         #: New partitions that fit into the decision.
         self._free = sys.maxsize if is_large else MAX_RECORDS_PER_BATCH
 
-    def admitted(self, topics: Sequence[NewPartitions]) -> Iterable[NewPartitions | None]:
-        return map(self._admitted, topics)
-
-    def _admitted(self, topic: NewPartitions) -> NewPartitions | None:
-        """Return a topic that may be planned; otherwise put its error into the response."""
+    def admitted(self, topic: NewPartitions) -> NewPartitions | None:
         if topic.name in self.repeated:
             self.response[topic.name] = InvalidRequestError(
                 f"topic {topic.name!r} is named twice in the request"
@@ -193,7 +214,7 @@ class _PartitionCreation(PartitionWriter[NewPartitions, _PlannedPartitions]):
         try:
             plan = self._checked(topic)
         except KraftError as error:
-            self.response[topic.name] = error
+            self.response[topic.name] = error.as_result()
             return None
         self.response[topic.name] = count = plan.end - plan.start
         self._free -= count

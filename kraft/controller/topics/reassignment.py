@@ -36,7 +36,7 @@ from kraft.errors import (
     UnknownTopicOrPartitionError,
 )
 
-_TARGETS_PER_CHUNK = 2_000
+_TARGETS_PER_CHUNK = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +60,8 @@ def alter_partition_reassignments(
     or None.
 
     Without ``allow_replication_factor_change`` a target must have as many replicas as the
-    partition, without those that are being removed. More than ``at_once`` targets are decided in
-    chunks. Raises PolicyViolationError for more than 10,000 records at once.
+    partition, without those that are being removed. The records of more than ``at_once`` targets
+    are written in chunks. Raises PolicyViolationError for more than 10,000 records at once.
     """
     is_large = len(targets) > at_once
     if is_large:
@@ -70,9 +70,12 @@ def alter_partition_reassignments(
     context = election_context(cluster, settings)
     response: dict[TopicPartition, KraftError | None] = {}
     for name, replicas in targets.items():
-        if is_large and response and len(response) % _TARGETS_PER_CHUNK == 0:
-            yield Records.finished(builder)
-            builder = BatchBuilder()
+        if response and len(response) % _TARGETS_PER_CHUNK == 0:
+            if is_large:
+                yield Records.finished(builder)
+                builder = BatchBuilder()
+            else:
+                yield NO_RECORDS
             context = election_context(cluster, settings)
         response[name] = _alter(
             cluster, context, builder, name, replicas, allow_replication_factor_change
@@ -104,7 +107,7 @@ def _alter(
                 _check_factor(cluster.table.state_of(row), replicas)
             context.reassign(builder, row, replicas)
     except KraftError as error:
-        return error
+        return error.as_result()
     return None
 
 

@@ -10,6 +10,7 @@ against ``_``, the second is rejected.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -45,7 +46,13 @@ from kraft.controller.state import (
     PlacementOrder,
     is_active,
 )
-from kraft.controller.topics.chunked_planning import PartitionWriter, Replicas
+from kraft.controller.topics.chunked_planning import (
+    ENTRIES_PER_CHUNK,
+    TOPICS_PER_CHUNK,
+    PartitionWriter,
+    Replicas,
+    check_new_partitions,
+)
 from kraft.errors import (
     InvalidConfigError,
     InvalidPartitionsError,
@@ -152,7 +159,6 @@ def create_topic(
             [topic],
             placer=placer,
             settings=settings,
-            at_once=MAX_RECORDS_PER_BATCH - 1 - len(topic.configs or ()),
         ),
         cluster.state.metadata_version,
     )
@@ -172,25 +178,43 @@ def create_topics(
     rules: CreationRules = _NO_RULES,
     validate_only: bool = False,
     at_once: int = MAX_RECORDS_PER_BATCH,
+    most: int = sys.maxsize,
 ) -> ChunkedDecision[TopicResults]:
     """Decide the topics of one request; the response maps each name to a `CreatedTopic` or an
     error.
 
-    More than ``at_once`` partitions are decided in chunks of at most 10,000 records, all of them
+    More than ``at_once`` records are written in chunks of at most 10,000, all of them decided
     against the brokers at the beginning. With ``validate_only`` there are no records. Raises
-    PolicyViolationError for more than 10,000 records at once.
+    PolicyViolationError for more than ``most`` partitions, and for more than 10,000 records at
+    once.
     """
-    asked = requested_partitions(topics, settings)
-    is_large = asked > at_once and not validate_only
+    asked = others = 0
+    for start in range(0, len(topics), ENTRIES_PER_CHUNK):
+        if start:
+            yield NO_RECORDS
+        entries = topics[start : start + ENTRIES_PER_CHUNK]
+        asked += requested_partitions(entries, settings)
+        others += sum(1 + len(topic.configs or ()) for topic in entries)
+    check_new_partitions(asked, most)
+    is_large = asked + others > at_once
     if is_large:
         yield NO_RECORDS
     creation = _TopicCreation(cluster, placer, settings, rules, order, is_large, asked)
-    plans = (yield from creation.plans_in_chunks(topics)) if is_large else creation.plans(topics)
+    if creation.is_planned_first(topics):
+        is_kept = not (is_large and validate_only)
+        plans = yield from creation.plans_in_chunks(topics, is_kept=is_kept)
+    else:
+        plans = creation.plans(topics)
     builder = BatchBuilder()
-    for topic, configs, replicas, count in plans:
-        if is_large and len(configs) + 1 > MAX_RECORDS_PER_BATCH - builder.record_count:
+    for place, (topic, configs, replicas, count) in enumerate(plans):
+        is_chunk_full = place > 0 and place % TOPICS_PER_CHUNK == 0
+        if is_large and (
+            is_chunk_full or len(configs) + 1 > MAX_RECORDS_PER_BATCH - builder.record_count
+        ):
             yield Records.finished(builder)
             builder = BatchBuilder()
+        elif is_chunk_full:
+            yield NO_RECORDS
         encode_new_topic(builder, topic.name, topic.topic_id)
         if configs:
             append_records(builder, configs, creation.context.metadata_version)
@@ -204,7 +228,7 @@ def create_topics(
     return Decision(NO_RECORDS if validate_only else last, creation.response, is_atomic=True)
 
 
-def requested_partitions(topics: Sequence[NewTopic], settings: DecisionSettings = DEFAULTS) -> int:
+def requested_partitions(topics: Iterable[NewTopic], settings: DecisionSettings = DEFAULTS) -> int:
     """Return how many partitions a request would create, with defaults; invalid counts are 0.
 
     Source: ``ReplicationControlManager.validateTotalNumberOfPartitions``.
@@ -260,22 +284,16 @@ class _TopicCreation(PartitionWriter[NewTopic, _PlannedTopic]):
         self._ids: set[Uuid] = set()
         self.response: TopicResults = {}
 
-    def admitted(self, topics: Sequence[NewTopic]) -> Iterable[NewTopic | None]:
-        admitted = map(self._admitted, topics)
-        if self.is_large:
-            return admitted
-        accepted = [topic for topic in admitted if topic is not None]
-        if self._asked <= MAX_RECORDS_PER_BATCH:
-            return accepted
-        asked = requested_partitions(accepted, self._settings)
+    def check_admitted(self, topics: Sequence[NewTopic]) -> None:
+        if self.is_large or self._asked <= MAX_RECORDS_PER_BATCH:
+            return
+        asked = requested_partitions(topics, self._settings)
         if asked > MAX_RECORDS_PER_BATCH:
             raise PolicyViolationError(
                 f"a request creates at most {MAX_RECORDS_PER_BATCH} partitions, not {asked}"
             )
-        return accepted
 
-    def _admitted(self, topic: NewTopic) -> NewTopic | None:
-        """Return a topic that may be planned; otherwise put its error into the response."""
+    def admitted(self, topic: NewTopic) -> NewTopic | None:
         error = self._refusal(topic.name)
         if error is None:
             return topic
@@ -328,7 +346,7 @@ class _TopicCreation(PartitionWriter[NewTopic, _PlannedTopic]):
             if self._rules.quota is not None:
                 self._rules.quota(count)
         except KraftError as error:
-            self.response[topic.name] = error
+            self.response[topic.name] = error.as_result()
             return None
         if "_" in marked:
             self._marked.add(marked)

@@ -100,20 +100,25 @@ def delete_topics(
     than 10,000 topics at once.
     """
     table = cluster.table
-    is_large = _most_partitions(table, topics) > at_once
+    deletion = _TopicDeletion(cluster, settings, rules)
+    most = len(topics)
+    for start in range(0, len(topics), ENTRIES_PER_CHUNK):
+        if start:
+            yield NO_RECORDS
+        entries = topics[start : start + ENTRIES_PER_CHUNK]
+        most += _partitions(table, entries)
+        deletion.count(entries)
+    is_large = most > at_once
     if is_large:
         yield NO_RECORDS
-    deletion = _TopicDeletion(cluster, settings, rules)
-    for start in range(0, len(topics), ENTRIES_PER_CHUNK):
-        if start and is_large:
-            yield NO_RECORDS
-        deletion.count(topics[start : start + ENTRIES_PER_CHUNK])
     for lookup_count in deletion.look_up():
-        if is_large and lookup_count % _TOPICS_PER_CHUNK == 0:
+        if lookup_count % _TOPICS_PER_CHUNK == 0:
             yield NO_RECORDS
     builder = BatchBuilder()
     partitions = 0
-    for number in deletion.topic_numbers():
+    for place, number in enumerate(deletion.topic_numbers(), 1):
+        if place % _TOPICS_PER_CHUNK == 0 and not is_large:
+            yield NO_RECORDS
         if not deletion.accepts(number):
             continue
         partitions += topic_size(table, number)[0]
@@ -128,9 +133,9 @@ def delete_topics(
     return Decision(atomic(builder), deletion.response, is_atomic=True)
 
 
-def _most_partitions(table: PartitionTable, topics: Sequence[TopicToDelete]) -> int:
-    """Return an upper bound of the number of partitions of the named topics."""
-    total = len(topics)
+def _partitions(table: PartitionTable, topics: Sequence[TopicToDelete]) -> int:
+    """Return the number of partitions of the named topics; of a repeated topic several times."""
+    total = 0
     for topic in topics:
         number = (
             find_topic(table, topic.name)
@@ -211,7 +216,7 @@ class _TopicDeletion:
             if self._rules.quota is not None:
                 self._rules.quota(topic_size(self._table, number)[0])
         except KraftError as error:
-            self.response.append(answer._replace(error=error))
+            self.response.append(answer._replace(error=error.as_result()))
             return False
         self.response.append(answer)
         return True

@@ -36,11 +36,13 @@ from kraft.protocol.alter_client_quotas import (
     AlterClientQuotasRequestData,
     AlterClientQuotasResponseData,
     QuotaEntity,
+    QuotaEntry,
     QuotaEntryResult,
 )
 from kraft.protocol.alter_configs import (
     ALTER_CONFIGS,
     AlterConfigsRequestData,
+    AlterConfigsResource,
     AlterConfigsResponseData,
     AlteredResource,
 )
@@ -59,6 +61,7 @@ from kraft.protocol.update_features import (
 from kraft.security.controller_apis import CLUSTER_NAME
 from kraft.server.apis.api import AnyApi, CallContext, ListenerApi
 from kraft.server.apis.loggers import alter_loggers
+from kraft.server.apis.slices import in_slices
 from kraft.server.controller import ControllerRunner
 from kraft.server.plugins import Policies
 
@@ -94,7 +97,7 @@ def _incremental_alter_configs(runner: ControllerRunner, policies: Policies) -> 
     async def answer(
         data: IncrementalAlterConfigsRequestData, context: CallContext
     ) -> IncrementalAlterConfigsResponseData:
-        known, rejected = _allowed_resources(data.resources, context)
+        known, rejected = await _allowed_resources(data.resources, context)
         loggers = [each for each in known if each.resource_type == BROKER_LOGGER]
         known = [each for each in known if each.resource_type != BROKER_LOGGER]
         answered = [_alter_loggers(runner, each, data.validate_only) for each in loggers]
@@ -102,22 +105,14 @@ def _incremental_alter_configs(runner: ControllerRunner, policies: Policies) -> 
             # Every controller changes its own loggers, also one that is not active.
             return IncrementalAlterConfigsResponseData(responses=_altered(rejected) + answered)
         operation = requests.incremental_alter_configs(
-            [
-                (
-                    _name_of(resource),
-                    [
-                        ConfigChange(each.name, each.value, each.config_operation)
-                        for each in resource.configs
-                    ],
-                )
-                for resource in known
-            ],
+            await in_slices(_changes, known),
             validate_only=data.validate_only,
             is_forwarded=context.is_forwarded,
             policy=policies.alter_config,
         )
         results = await runner.submit(operation)
-        responses = _altered(rejected | results) + answered
+        responses = await in_slices(_altered_one, (rejected | results).items())
+        responses += answered
         return IncrementalAlterConfigsResponseData(responses=responses)
 
     def failed(
@@ -149,18 +144,16 @@ def _alter_configs(runner: ControllerRunner, policies: Policies) -> AnyApi:
     async def answer(
         data: AlterConfigsRequestData, context: CallContext
     ) -> AlterConfigsResponseData:
-        known, rejected = _allowed_resources(data.resources, context)
+        known, rejected = await _allowed_resources(data.resources, context)
         operation = requests.alter_configs(
-            [
-                (_name_of(resource), {each.name: each.value for each in resource.configs})
-                for resource in known
-            ],
+            await in_slices(_values, known),
             validate_only=data.validate_only,
             is_forwarded=context.is_forwarded,
             policy=policies.alter_config,
         )
         results = await runner.submit(operation)
-        return AlterConfigsResponseData(responses=_altered(rejected | results))
+        responses = await in_slices(_altered_one, (rejected | results).items())
+        return AlterConfigsResponseData(responses=responses)
 
     def failed(data: AlterConfigsRequestData, error: KraftError) -> AlterConfigsResponseData:
         names = map(_name_of, data.resources)
@@ -173,19 +166,36 @@ def _name_of(resource: NamedResource) -> ConfigResource:
     return resource.resource_type, resource.resource_name
 
 
-def _allowed_resources(
+async def _allowed_resources(
     resources: Iterable[Named], context: CallContext
 ) -> tuple[list[Named], dict[ConfigResource, KraftError | None]]:
     """Return the resources that the client may alter, and the errors of the others."""
     allowed: list[Named] = []
     rejected: dict[ConfigResource, KraftError | None] = {}
-    for resource in resources:
+
+    def check(resource: Named) -> None:
         error = _refusal(resource.resource_type, resource.resource_name, context)
         if error is None:
             allowed.append(resource)
         else:
             rejected[_name_of(resource)] = error
+
+    await in_slices(check, resources)
     return allowed, rejected
+
+
+def _changes(
+    resource: IncrementalAlterConfigsResource,
+) -> tuple[ConfigResource, list[ConfigChange]]:
+    """Return the changes of a resource."""
+    return _name_of(resource), [
+        ConfigChange(each.name, each.value, each.config_operation) for each in resource.configs
+    ]
+
+
+def _values(resource: AlterConfigsResource) -> tuple[ConfigResource, dict[str, str | None]]:
+    """Return the new values of a resource."""
+    return _name_of(resource), {each.name: each.value for each in resource.configs}
 
 
 def _refusal(resource_type: int, name: str, context: CallContext) -> KraftError | None:
@@ -206,32 +216,28 @@ def _refusal(resource_type: int, name: str, context: CallContext) -> KraftError 
 
 
 def _altered(results: Mapping[ConfigResource, KraftError | None]) -> list[AlteredResource]:
-    return [
-        AlteredResource(0, None, kind, name)
-        if error is None
-        else AlteredResource(error.kafka_code, str(error), kind, name)
-        for (kind, name), error in results.items()
-    ]
+    return [_altered_one(each) for each in results.items()]
+
+
+def _altered_one(result: tuple[ConfigResource, KraftError | None]) -> AlteredResource:
+    (kind, name), error = result
+    if error is None:
+        return AlteredResource(0, None, kind, name)
+    return AlteredResource(error.kafka_code, str(error), kind, name)
 
 
 def _alter_client_quotas(runner: ControllerRunner) -> AnyApi:
     async def answer(
         data: AlterClientQuotasRequestData, context: CallContext
     ) -> AlterClientQuotasResponseData:
-        alterations = [
-            QuotaAlteration(
-                {part.entity_type: part.entity_name for part in entry.entity},
-                [(op.key, None if op.remove else op.value) for op in entry.ops],
-            )
-            for entry in data.entries
-        ]
+        alterations = await in_slices(_alteration, data.entries)
         operation = requests.alter_client_quotas(alterations, validate_only=data.validate_only)
         results = await runner.submit(operation)
         return AlterClientQuotasResponseData(
-            entries=[
-                _limited([QuotaEntity(*part) for part in entity], error)
-                for entity, error in results.items()
-            ]
+            entries=await in_slices(
+                lambda result: _limited([QuotaEntity(*part) for part in result[0]], result[1]),
+                results.items(),
+            )
         )
 
     def failed(
@@ -242,6 +248,13 @@ def _alter_client_quotas(runner: ControllerRunner) -> AnyApi:
         )
 
     return ListenerApi(ALTER_CLIENT_QUOTAS, AlterClientQuotasRequestData.decode, answer, failed)
+
+
+def _alteration(entry: QuotaEntry) -> QuotaAlteration:
+    return QuotaAlteration(
+        {part.entity_type: part.entity_name for part in entry.entity},
+        [(op.key, None if op.remove else op.value) for op in entry.ops],
+    )
 
 
 def _limited(entity: list[QuotaEntity], error: KraftError | None) -> QuotaEntryResult:

@@ -6,8 +6,7 @@ Source: ``ControllerApis`` of Kafka 4.3.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import groupby
-from operator import itemgetter
+from itertools import islice
 
 from kraft.controller.decision import NO_RECORDS, Decision
 from kraft.controller.runtime import requests
@@ -19,6 +18,7 @@ from kraft.protocol.alter_partition_reassignments import (
     ALTER_PARTITION_REASSIGNMENTS,
     AlterPartitionReassignmentsRequestData,
     AlterPartitionReassignmentsResponseData,
+    ReassignablePartition,
     ReassignedPartition,
     ReassignedTopic,
 )
@@ -37,6 +37,7 @@ from kraft.protocol.list_partition_reassignments import (
     OngoingTopicReassignment,
 )
 from kraft.server.apis.api import AnyApi, CallContext, ListenerApi
+from kraft.server.apis.slices import in_slices
 from kraft.server.controller import ControllerRunner
 
 _ELECTION_TYPES = {0: ElectionType.PREFERRED, 1: ElectionType.UNCLEAN}
@@ -65,7 +66,16 @@ def _elect_leaders(runner: ControllerRunner) -> AnyApi:
                 partitions.setdefault(topic.topic, []).extend(topic.partitions)
         operation = requests.elect_leaders(election, partitions)
         results: ElectionResults = await runner.submit(operation, timeout_ms=data.timeout_ms)
-        return ElectLeadersResponseData(replica_election_results=_elections(results))
+        topics: list[ElectLeadersTopicResult] = []
+
+        def add(result: tuple[str, int, int]) -> None:
+            if not topics or topics[-1].topic != result[0]:
+                topics.append(ElectLeadersTopicResult(result[0], []))
+            topics[-1].partition_result.append(_elected(results, *result))
+
+        # Names are read at once where the table has them: topics may be deleted between slices.
+        await in_slices(add, list(results) if results.names is None else results)
+        return ElectLeadersResponseData(replica_election_results=topics)
 
     def failed(data: ElectLeadersRequestData, error: KraftError) -> ElectLeadersResponseData:
         result = (error.kafka_code, str(error))
@@ -83,13 +93,6 @@ def _elect_leaders(runner: ControllerRunner) -> AnyApi:
     return ListenerApi(ELECT_LEADERS, ElectLeadersRequestData.decode, answer, failed)
 
 
-def _elections(results: ElectionResults) -> list[ElectLeadersTopicResult]:
-    return [
-        ElectLeadersTopicResult(topic, [_elected(results, *each) for each in of_topic])
-        for topic, of_topic in groupby(results, itemgetter(0))
-    ]
-
-
 def _elected(
     results: ElectionResults, topic: str, partition: int, code: int
 ) -> ElectLeadersPartitionResult:
@@ -102,28 +105,26 @@ def _alter_partition_reassignments(runner: ControllerRunner) -> AnyApi:
     async def answer(
         data: AlterPartitionReassignmentsRequestData, context: CallContext
     ) -> AlterPartitionReassignmentsResponseData:
-        targets = {
-            (topic.name, partition.partition_index): partition.replicas
-            for topic in data.topics
-            for partition in topic.partitions
-        }
+        targets: dict[tuple[str, int], list[int] | None] = {}
+
+        def read(entry: tuple[str, ReassignablePartition]) -> None:
+            targets[entry[0], entry[1].partition_index] = entry[1].replicas
+
+        await in_slices(read, _partitions(data))
         operation = requests.alter_partition_reassignments(
             targets, allow_replication_factor_change=data.allow_replication_factor_change
         )
         results = await runner.submit(operation, timeout_ms=data.timeout_ms)
+
+        def answered(entry: tuple[str, ReassignablePartition]) -> ReassignedPartition:
+            index = entry[1].partition_index
+            return _reassigned(index, results[entry[0], index])
+
+        partitions = iter(await in_slices(answered, _partitions(data)))
         return AlterPartitionReassignmentsResponseData(
             allow_replication_factor_change=data.allow_replication_factor_change,
             responses=[
-                ReassignedTopic(
-                    topic.name,
-                    [
-                        _reassigned(
-                            partition.partition_index,
-                            results[topic.name, partition.partition_index],
-                        )
-                        for partition in topic.partitions
-                    ],
-                )
+                ReassignedTopic(topic.name, list(islice(partitions, len(topic.partitions))))
                 for topic in data.topics
             ],
         )
@@ -153,6 +154,13 @@ def _alter_partition_reassignments(runner: ControllerRunner) -> AnyApi:
         answer,
         failed,
     )
+
+
+def _partitions(
+    data: AlterPartitionReassignmentsRequestData,
+) -> Iterator[tuple[str, ReassignablePartition]]:
+    """Yield each partition of a request, with the name of its topic."""
+    return ((topic.name, each) for topic in data.topics for each in topic.partitions)
 
 
 def _reassigned(partition: int, error: KraftError | None) -> ReassignedPartition:

@@ -24,6 +24,7 @@ from kraft.protocol.create_partitions import (
     CreatePartitionsRequestData,
     CreatePartitionsResponseData,
     CreatePartitionsResult,
+    CreatePartitionsTopic,
 )
 from kraft.protocol.create_topics import (
     CREATE_TOPICS,
@@ -38,9 +39,11 @@ from kraft.protocol.delete_topics import (
     DeletedTopicData,
     DeleteTopicsRequestData,
     DeleteTopicsResponseData,
+    DeleteTopicState,
 )
 from kraft.records import ZERO_UUID
 from kraft.server.apis.api import AnyApi, CallContext, ListenerApi
+from kraft.server.apis.slices import in_slices
 from kraft.server.controller import ControllerRunner
 from kraft.server.plugins import Policies
 
@@ -66,7 +69,7 @@ def _create_topics(runner: ControllerRunner, policies: Policies) -> AnyApi:
         data: CreateTopicsRequestData, context: CallContext
     ) -> CreateTopicsResponseData:
         operation = requests.create_topics(
-            [_new_topic(topic) for topic in data.topics],
+            await in_slices(_new_topic, data.topics),
             CreationRules(
                 is_authorized=_topic_check(context, AclOperation.CREATE),
                 policy=policies.create_topic,
@@ -80,14 +83,14 @@ def _create_topics(runner: ControllerRunner, policies: Policies) -> AnyApi:
             # As of the decision: the configurations may change before the records are committed.
             operation.applied = lambda decided, _: configs_of.update(new_configs.of(decided, data))
         results = await runner.submit(operation, timeout_ms=data.timeout_ms)
-        return CreateTopicsResponseData(
-            topics=[
-                _created(name, result, configs_of.get(name, []))
-                if isinstance(result, KraftError) or _is_described(context, name)
-                else _undescribed(result)
-                for name, result in results.items()
-            ]
-        )
+
+        def described(entry: tuple[str, CreatedTopic | KraftError]) -> CreatedTopicData:
+            name, result = entry
+            if isinstance(result, KraftError) or _is_described(context, name):
+                return _created(name, result, configs_of.get(name, []))
+            return _undescribed(result)
+
+        return CreateTopicsResponseData(topics=await in_slices(described, results.items()))
 
     def failed(data: CreateTopicsRequestData, error: KraftError) -> CreateTopicsResponseData:
         names = dict.fromkeys(topic.name for topic in data.topics)
@@ -222,12 +225,14 @@ def _delete_topics(runner: ControllerRunner) -> AnyApi:
         is_describable = None
         if is_deletable is not None:
             is_describable = partial(_is_allowed, context, AclOperation.DESCRIBE)
+        topics = await in_slices(lambda name: TopicToDelete(name), data.topic_names)
+        topics += await in_slices(_topic_to_delete, data.topics)
         operation = requests.delete_topics(
-            _topics_to_delete(data),
+            topics,
             DeletionRules(is_describable, is_deletable, context.mutations),
         )
         results = await runner.submit(operation, timeout_ms=data.timeout_ms)
-        return DeleteTopicsResponseData(responses=[_deleted(each) for each in results])
+        return DeleteTopicsResponseData(responses=await in_slices(_deleted, results))
 
     def failed(data: DeleteTopicsRequestData, error: KraftError) -> DeleteTopicsResponseData:
         return DeleteTopicsResponseData(
@@ -245,8 +250,12 @@ def _delete_topics(runner: ControllerRunner) -> AnyApi:
 def _topics_to_delete(data: DeleteTopicsRequestData) -> list[TopicToDelete]:
     """Return the topics of a request; versions before 6 have only names."""
     return [TopicToDelete(name) for name in data.topic_names] + [
-        TopicToDelete(topic.name, topic.topic_id) for topic in data.topics
+        _topic_to_delete(topic) for topic in data.topics
     ]
+
+
+def _topic_to_delete(topic: DeleteTopicState) -> TopicToDelete:
+    return TopicToDelete(topic.name, topic.topic_id)
 
 
 def _deleted(result: DeletedTopic) -> DeletedTopicData:
@@ -261,25 +270,15 @@ def _create_partitions(runner: ControllerRunner) -> AnyApi:
         data: CreatePartitionsRequestData, context: CallContext
     ) -> CreatePartitionsResponseData:
         context.check_acls_loaded()
-        topics = [
-            NewPartitions(
-                topic.name,
-                topic.count,
-                None
-                if topic.assignments is None
-                else [each.broker_ids for each in topic.assignments],
-            )
-            for topic in data.topics
-        ]
         operation = requests.create_partitions(
-            topics,
+            await in_slices(_new_partitions, data.topics),
             is_authorized=partial(_is_allowed, context, AclOperation.ALTER),
             quota=context.mutations,
             validate_only=data.validate_only,
         )
         results = await runner.submit(operation, timeout_ms=data.timeout_ms)
         return CreatePartitionsResponseData(
-            results=[_extended(name, result) for name, result in results.items()]
+            results=await in_slices(lambda entry: _extended(*entry), results.items())
         )
 
     def failed(
@@ -295,6 +294,13 @@ def _create_partitions(runner: ControllerRunner) -> AnyApi:
         failed,
         _EXTENSION_STRICT_SINCE,
     )
+
+
+def _new_partitions(topic: CreatePartitionsTopic) -> NewPartitions:
+    assignments = None
+    if topic.assignments is not None:
+        assignments = [each.broker_ids for each in topic.assignments]
+    return NewPartitions(topic.name, topic.count, assignments)
 
 
 def _extended(name: str, result: int | KraftError) -> CreatePartitionsResult:

@@ -53,6 +53,53 @@ def test_an_answer_without_records_waits_for_the_records_it_has_seen() -> None:
     assert log.response(at_once) == "nothing is pending"
 
 
+def test_a_heartbeat_that_changes_nothing_does_not_wait_for_uncommitted_records_of_others() -> None:
+    """A million new partitions may be decided long before the disks have written them."""
+    log = leading(3)
+    token = log.create("huge", 50_000, 1)
+    log.run()
+    assert log.controller.cluster.transaction_start is None, "all is decided, nothing is committed"
+    beats = [log.heartbeat(broker) for broker in (1, 2, 3)]
+    log.run()
+    assert [log.response(beat).state.name for beat in beats] == ["UNFENCED"] * 3
+    assert token not in log.answers
+
+
+def test_a_heartbeat_waits_for_the_uncommitted_records_of_its_own_broker() -> None:
+    log = leading(3)
+    log.heartbeat(1, wants_fence=True)
+    log.run()
+    changed_end = log.end_offset
+    log.create("orders", 2)
+    log.run()
+    beats = [log.heartbeat(1, wants_fence=True), log.heartbeat(2)]
+    log.run()
+    assert beats[0] not in log.answers, "another leader might not know that broker 1 is fenced"
+    assert log.response(beats[1]).state.name == "UNFENCED"
+    log.commit(changed_end)
+    assert beats[0] not in log.answers, "it waits in the order of the responses"
+    log.commit()
+    assert log.response(beats[0]).is_fenced
+    again = log.heartbeat(1, wants_fence=True)
+    log.create("more", 2)
+    log.run()
+    assert log.response(again).is_fenced
+
+
+def test_a_heartbeat_of_a_new_leader_does_not_know_what_an_earlier_leader_did_not_commit() -> None:
+    log = leading(3)
+    log.heartbeat(1, wants_fence=True)
+    log.run()
+    log.take(log.controller.renounce(log.now_ms))
+    log.end_offset = log.controller.cluster.next_offset
+    log.lead(epoch=2)
+    log.create("orders", 2)
+    log.run()
+    beat = log.heartbeat(1)
+    log.run()
+    assert log.response(beat).state.name == "UNFENCED"
+
+
 def test_an_error_is_answered_at_once_and_writes_no_record() -> None:
     log = leading(3)
     before = log.end_offset

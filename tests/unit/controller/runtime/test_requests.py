@@ -129,10 +129,10 @@ def test_hundreds_of_configurations_are_one_transaction(log: ControllerLog) -> N
     assert (TOPIC, "orders") not in log.controller.cluster.state.configs
 
 
-def test_hundreds_of_quotas_are_one_transaction(log: ControllerLog) -> None:
+def test_a_thousand_quotas_are_one_transaction(log: ControllerLog) -> None:
     many = [
         QuotaAlteration({"user": f"user-{number}"}, [("producer_byte_rate", 1.0)])
-        for number in range(300)
+        for number in range(1_000)
     ]
     _, names = done(log, requests.alter_client_quotas(many))
     assert is_transaction(names)

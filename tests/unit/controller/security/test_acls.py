@@ -219,7 +219,7 @@ def test_chunks_have_no_limit_and_errors_come_before_the_first_record() -> None:
     assert lab.present() == sorted(asked)
     filters = [AclFilter(operation=99), AclFilter(), AclFilter(resource_name="topic-7")]
     deleted, counts = lab.do_chunks(delete_acls(lab.cluster, filters))
-    assert counts == [0] * 27 + [500] * 24 + [0]
+    assert counts == [0] * 25 + [500] * 24 + [0]
     assert isinstance(deleted[0], InvalidRequestError)
     assert deleted[1:] == [sorted(asked), [acl("topic-7")]]
     assert lab.present() == []

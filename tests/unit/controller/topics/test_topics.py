@@ -95,7 +95,7 @@ def test_a_topic_larger_than_a_batch_is_one_transaction_or_rejected(count: int) 
     lab = Lab()
     topic = NewTopic("n", ID, count, 1)
     with pytest.raises(PolicyViolationError):
-        whole(create_topics(lab.cluster, [topic], placer=lab.placer, at_once=count))
+        whole(create_topics(lab.cluster, [topic], placer=lab.placer, at_once=count + 1))
     decision = create_topic(lab.cluster, topic, placer=lab.placer)
     assert not decision.is_atomic
     names = [type(record).__name__ for record in decision.records]
