@@ -372,6 +372,8 @@ class QuorumWorld(View):
         controller = self.nodes[id].controller
         if isinstance(kind, SendHeartbeat):
             beat = kind.beat(step)
+            # Kafka's response also waits until all earlier records are committed.
+            asked.reads_broker = None
             ready = controller.submit_heartbeat(
                 asked, beat.broker_id, beat.broker_epoch, self.now_ms
             )
