@@ -115,6 +115,14 @@ class ControllerChecks:
             self._ends[key] = self._end_of(operation, context), runner.controller.epoch
 
         operation.decide, operation.applied = watched, took_effect
+        unchanged = operation.unchanged
+        if unchanged is not None:
+
+            def watched_unchanged(context: DecisionContext) -> Any:
+                self._decided_at = context.cluster.next_offset
+                return unchanged(context)
+
+            operation.unchanged = watched_unchanged
 
     def _end_of(self, operation: Operation, context: DecisionContext) -> int:
         """Return the end of the records that an applied operation wrote, or else has read; 0 if it

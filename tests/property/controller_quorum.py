@@ -337,6 +337,7 @@ class ModelledQuorum(AppendedLog):
             self._decide(command, offset, before, may_write=False)
             assert command.operation.token not in self.queued
             self._release()
+            self._check_answers()
 
     def turn(self, *, may_append: bool = True) -> ControllerOutput:
         """Run one turn of the leader and of the twin."""
