@@ -35,6 +35,10 @@ class EpochElection:
             (self.granted if is_granted else self.rejected).add(id)
             (self.rejected if is_granted else self.granted).discard(id)
 
+    def forget_rejection(self, id: int) -> None:
+        """Let a voter that has rejected be asked again."""
+        self.rejected.discard(id)
+
     def is_won(self) -> bool:
         return len(self.granted) >= self.voters.majority
 
@@ -151,6 +155,17 @@ class ProspectiveState(NomineeState):
 
     def may_grant(self, request: VoteRequest, *, is_up_to_date: bool) -> bool:
         return may_grant_without_leader(self.node, request, is_up_to_date=is_up_to_date)
+
+    def note_candidate_is_behind(self, candidate_id: int) -> None:
+        """Ask that voter again: it may have rejected this node while it followed a leader.
+
+        It follows nobody now, and cannot win against this node's vote. Kafka does not ask again:
+        then both wait for their election timeouts. A removed voter does not ask again either: it
+        names an earlier log end than the one that it compares with, so that it and a voter could
+        reject each other without a pause.
+        """
+        if self.node.is_voter:
+            self.election.forget_rejection(candidate_id)
 
     def handle_request_failed(self, failed: InFlight, *, is_unsupported: bool) -> None:
         """Stand without pre-votes, as before KIP-996, if a peer does not support them.

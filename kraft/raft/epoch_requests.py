@@ -51,6 +51,8 @@ def handle_vote(node: NodeState, request: VoteRequest, reply_to: int) -> None:
                     voted=request.candidate,
                     reason=f"voted for node {request.candidate.id}",
                 )
+            elif request.is_pre_vote and not _is_up_to_date(node, request):
+                node.role_state.note_candidate_is_behind(request.candidate.id)
     response = VoteResponse(error)
     if error != INCONSISTENT_CLUSTER_ID:
         leader_id = node.leader_id
@@ -76,10 +78,13 @@ def _vote_error(node: NodeState, request: VoteRequest) -> int:
 
 
 def _may_grant(node: NodeState, request: VoteRequest) -> bool:
-    log = node.log
-    candidate_end = (request.last_epoch, request.last_offset)
-    is_up_to_date = candidate_end >= (log.last_epoch, log.end_offset)
+    is_up_to_date = _is_up_to_date(node, request)
     return node.role_state.may_grant(request, is_up_to_date=is_up_to_date)
+
+
+def _is_up_to_date(node: NodeState, request: VoteRequest) -> bool:
+    log = node.log
+    return (request.last_epoch, request.last_offset) >= (log.last_epoch, log.end_offset)
 
 
 def handle_begin_quorum_epoch(

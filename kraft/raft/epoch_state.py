@@ -107,6 +107,9 @@ class EpochState(RoleState):
     def note_leader_resigned(self, request: EndQuorumEpochRequest) -> None:
         """Do nothing; only a follower waits for its leader."""
 
+    def note_candidate_is_behind(self, candidate_id: int) -> None:
+        """Do nothing; only a follower and a prospective node may stand against the candidate."""
+
     # -- requests to the leader
 
     def leader_error(self, epoch: int) -> int:

@@ -52,7 +52,7 @@ from kraft.raft.snapshot_download import (
 )
 from kraft.raft.state import Handover, NodeState
 from kraft.raft.transitions import TransitionCause
-from kraft.raft.voters import VoterNode
+from kraft.raft.voters import ReplicaKey, VoterNode, place_in
 
 #: The retry backoff doubles with each damaged snapshot of a leader, at most this often; half the
 #: fetch timeout bounds it too.
@@ -66,12 +66,15 @@ class FollowerState(EpochState):
         super().__init__(node, handover)
         self.fetch_deadline_ms = node.now_ms + self.config.fetch_timeout_ms
         self.update_voter_at_ms = node.now_ms + self.config.update_voter_period_ms
-        #: Whether the leader has sent a valid response: this node rejects pre-votes then.
+        #: Whether the leader has sent a valid response since this role began.
         self.has_fetched = False
         #: The high watermark of the leader's last response; -1 before the first.
         self.leader_high_watermark = -1
-        #: The fetch deadline that the leader's resignation set; -1 without one.
-        self._resigned_deadline_ms = -1.0
+        #: The order of the elections after the leader's resignation; None if it has not resigned,
+        #: or if this node has stood since.
+        self._preferred_candidates: tuple[ReplicaKey, ...] | None = None
+        #: The requests without a response when this node learned of the resignation.
+        self._sent_before_resignation: list[Request] = []
         #: Whether the leader knows the voter's endpoints and versions (kraft.version 0).
         self.has_updated_leader = False
         #: The number of damaged snapshots of this leader in a row; after one the node fetches
@@ -101,7 +104,7 @@ class FollowerState(EpochState):
         leader_id = self.node.leader_id
         if self.node.is_sole_voter:
             return "this node is the only voter"
-        if self.fetch_deadline_ms == self._resigned_deadline_ms:
+        if self.has_leader_resigned:
             return f"leader {leader_id} resigned"
         timeout_ms = self.config.fetch_timeout_ms
         return f"leader {leader_id} sent no valid response within {timeout_ms} ms (fetch timeout)"
@@ -118,15 +121,53 @@ class FollowerState(EpochState):
     def may_grant(self, request: VoteRequest, *, is_up_to_date: bool) -> bool:
         """Grant pre-votes only while the leader is silent, so that it is not disrupted (KIP-996).
 
+        Once the leader has resigned, grant also those of candidates that stand before this node.
+        Kafka's follower rejects them (KAFKA-20895): the best candidate, which stands at once, then
+        waits for an election timeout and a fetch timeout. A candidate whose turn comes later has to
+        wait until this node has stood.
+
         An observer follows a silent leader on, and may be a voter by a log that is longer than its
         own.
         """
-        is_led = self.has_fetched and self.fetch_deadline_ms > self.node.now_ms
-        return request.is_pre_vote and is_up_to_date and not is_led
+        if not request.is_pre_vote or not is_up_to_date:
+            return False
+        if self.fetch_deadline_ms <= self.node.now_ms:
+            return True
+        candidates = self._preferred_candidates
+        if candidates is not None:
+            own_place = place_in(candidates, self.node.replica)
+            return place_in(candidates, request.candidate) < own_place
+        return not self.has_fetched
 
-    def _note_leader_alive(self) -> None:
-        """Restart the fetch timer after a valid response of the leader."""
-        self.fetch_deadline_ms = self.node.now_ms + self.config.fetch_timeout_ms
+    def note_candidate_is_behind(self, candidate_id: int) -> None:
+        """Stand again at once if the leader has resigned and this node has stood already.
+
+        The candidate may have rejected this node while it followed the leader. It follows nobody
+        now, and cannot win against this node's vote. A removed voter does not stand again, see
+        `ProspectiveState.note_candidate_is_behind`.
+        """
+        node = self.node
+        if self.has_leader_resigned and self._preferred_candidates is None and node.is_voter:
+            self.fetch_deadline_ms = node.now_ms
+
+    @property
+    def has_leader_resigned(self) -> bool:
+        return self.node.resigned_epoch == self.node.epoch
+
+    def _note_leader_alive(self, request: Request | None = None) -> None:
+        """Restart the fetch timer after the leader's valid response to ``request``.
+
+        A response to a request from before the leader's resignation does not delay the election. A
+        response to a later one shows that the leader leads on: another node, or any client, sent
+        EndQuorumEpoch in its name.
+        """
+        node = self.node
+        if node.resigned_epoch == node.epoch:
+            if request is None or any(request is sent for sent in self._sent_before_resignation):
+                return
+            node.resigned_epoch = -1
+            self._preferred_candidates = None
+        self.fetch_deadline_ms = node.now_ms + self.config.fetch_timeout_ms
         self.has_fetched = True
 
     # -- fetches
@@ -166,7 +207,7 @@ class FollowerState(EpochState):
         if request.offset != log.end_offset or node.download is not None:
             # The log has changed since the request, but the leader is alive: an observer would
             # otherwise ask bootstrap servers during the whole download.
-            self._note_leader_alive()
+            self._note_leader_alive(request)
             return
         if response.diverging_epoch is not None:
             is_valid = self._truncate_to_common_end(response.diverging_epoch)
@@ -181,7 +222,7 @@ class FollowerState(EpochState):
             if is_valid and response.high_watermark >= 0:
                 node.commit(min(response.high_watermark, log.end_offset))
         if is_valid:
-            self._note_leader_alive()
+            self._note_leader_alive(request)
         else:
             node.back_off(source)
 
@@ -304,7 +345,7 @@ class FollowerState(EpochState):
         if response.error == SNAPSHOT_NOT_FOUND:
             # The leader has a newer snapshot by now: fetch at once, and learn its id.
             node.drop_download(download)
-            self._note_leader_alive()
+            self._note_leader_alive(request)
             return
         if response.error != NONE:
             if response.error == POSITION_OUT_OF_RANGE:
@@ -332,7 +373,7 @@ class FollowerState(EpochState):
         if download.position == size:
             download.is_installing = True
             node.outbox.write(InstallSnapshot(download.snapshot_id))
-        self._note_leader_alive()
+        self._note_leader_alive(request)
 
     def note_snapshot_installed(self) -> None:
         self.rejected_snapshots = 0
@@ -355,26 +396,28 @@ class FollowerState(EpochState):
     # -- the leader resigns
 
     def note_leader_resigned(self, request: EndQuorumEpochRequest) -> None:
-        self.fetch_deadline_ms = self.node.now_ms + self._handover_wait_ms(request)
-        self._resigned_deadline_ms = self.fetch_deadline_ms
+        node = self.node
+        node.resigned_epoch = node.epoch
+        # Of all nodes: the leader may be asked as a bootstrap server too.
+        in_flight = node.connections.in_flight.values()
+        self._sent_before_resignation = [sent.request for sent in in_flight]
+        self._preferred_candidates = request.preferred_candidates
+        self.fetch_deadline_ms = node.now_ms + self._handover_wait_ms(request.preferred_candidates)
 
-    def _handover_wait_ms(self, request: EndQuorumEpochRequest) -> int:
+    def _handover_wait_ms(self, candidates: tuple[ReplicaKey, ...]) -> int:
         """Return how long to wait before an election, so that the best candidate wins.
 
         The best candidate does not wait. Nobody waits if the leader names no candidates, as a
         restarted leader does.
         """
         longest = self.config.election_backoff_max_ms
-        candidates = request.preferred_candidates
-        position = 0
-        while position < len(candidates) and not self.node.is_me(candidates[position]):
-            position += 1
-        if position == 0:
+        place = place_in(candidates, self.node.replica)
+        if place == 0:
             return 0
-        if position == len(candidates):
+        if place == len(candidates):
             return longest
         shortest = longest >> (len(candidates) - 1)
-        return min(longest, shortest << (position - 1))
+        return min(longest, shortest << (place - 1))
 
     # -- reports to the leader: UpdateRaftVoter and auto join
 
@@ -443,7 +486,7 @@ class FollowerState(EpochState):
         if response.error in (NONE, UNSUPPORTED_VERSION):
             self.has_updated_leader = True
         if response.error == NONE:
-            self._note_leader_alive()
+            self._note_leader_alive(request)
 
     def handle_join_response(
         self, source: int, response: AddRaftVoterResponse | RemoveRaftVoterResponse

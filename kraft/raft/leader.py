@@ -375,6 +375,8 @@ class LeaderState(EpochState):
             voter.key for voter in node.voters if voter.id != self.config.node_id
         ]
         others.sort(key=replicas.end_offset_of, reverse=True)
+        if others:
+            reason += f"; preferred next leaders: {', '.join(str(key.id) for key in others)}"
         handover = Handover(preferred_candidates=tuple(others))
         node.transition(TransitionCause.RESIGNED, handover=handover, reason=reason)
 

@@ -84,6 +84,10 @@ class RoleState(ABC):
     def note_leader_resigned(self, request: EndQuorumEpochRequest) -> None:
         """The leader of this epoch has sent EndQuorumEpoch."""
 
+    @abstractmethod
+    def note_candidate_is_behind(self, candidate_id: int) -> None:
+        """This node has rejected a pre-vote of its epoch: the candidate's log ends earlier."""
+
 
 class NodeState:
     """The state of a node in every role; ``draw`` returns random numbers from [0, 1)."""
@@ -105,6 +109,8 @@ class NodeState:
         self.leader_id = NO_LEADER
         self.leader_endpoints: tuple[Endpoint, ...] = ()
         self.voted: ReplicaKey | None = election.voted
+        #: The last epoch whose leader has sent EndQuorumEpoch; it does not lead on in that epoch.
+        self.resigned_epoch = -1
         self.election_deadline_ms = NEVER
         #: It outlasts a change of role only while the disk installs it.
         self.download: SnapshotDownload | None = None

@@ -23,6 +23,17 @@ class ReplicaKey(NamedTuple):
         return str(self.id) if self.directory_id is None else f"{self.id}/{self.directory_id!s}"
 
 
+def place_in(candidates: tuple[ReplicaKey, ...], key: ReplicaKey) -> int:
+    """Return the place of a voter among preferred candidates; their number if it has none."""
+    for place, candidate in enumerate(candidates):
+        if candidate.id == key.id and (
+            None in (candidate.directory_id, key.directory_id)
+            or candidate.directory_id == key.directory_id
+        ):
+            return place
+    return len(candidates)
+
+
 class Endpoint(NamedTuple):
     """An address of a node; ``name`` is the name of its listener."""
 

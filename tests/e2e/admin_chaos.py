@@ -1,11 +1,11 @@
 """A quorum under admin requests whose processes are killed, paused, stopped and cut off.
 
-``python -m tests.e2e.admin_chaos [--cycles 30] [--nodes 3] [--seed N]``. Clients change topics and
-configurations over the network (`admin_load`), at Kafka's default timeouts. Each cycle applies a
-fault, and measures the time until a write is accepted that was requested after the fault. Then the
-fault ends, and another write has to be accepted. Every few cycles the clients stop: all nodes must
-have the same state, and the history that ends with this state must be linearizable. The seed
-decides the faults; timing depends on the machine.
+``python -m tests.e2e.admin_chaos [--cycles 30] [--nodes 3] [--seed N] [--fault NAME]``. Clients
+change topics and configurations over the network (`admin_load`), at Kafka's default timeouts. Each
+cycle applies a fault, and measures the time until a write is accepted that was requested after the
+fault. Then the fault ends, and another write has to be accepted. Every few cycles the clients stop:
+all nodes must have the same state, and the history that ends with this state must be linearizable.
+The seed decides the faults; timing depends on the machine.
 """
 
 from __future__ import annotations
@@ -39,6 +39,21 @@ CONFIGURED = 3
 CYCLES_AN_AUDIT = 10
 #: Far above the time on a busy machine; slower progress counts as a standstill.
 PROGRESS_TIMEOUT_S = 60.0
+#: The methods of `AdminChaos` that apply a fault, with their weights.
+FAULTS = {
+    "kill_leader": 6,
+    "stop_leader": 5,
+    "kill_follower": 2,
+    "kill_all": 1,
+    "pause_leader": 3,
+    "pause_follower": 1,
+    "isolate_leader": 3,
+    "isolate_follower": 1,
+    "silence_leader": 2,
+    "deafen_leader": 2,
+    "cut_one_link": 2,
+    "cut_followers_apart": 1,
+}
 #: The longest failovers, at the 99th percentile.
 CRASH_BAR_S, STOP_BAR_S = 5.0, 1.0
 #: The 99th percentile of fewer is the worst of them, and one pause of a busy machine exceeds a bar.
@@ -53,7 +68,14 @@ REFUSALS = ("exists", "unknown", "invalid")
 class AdminChaos:
     """One run; ``failovers`` has the seconds until the first accepted write, by fault."""
 
-    def __init__(self, quorum: ProxiedQuorum, seed: int, report: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        quorum: ProxiedQuorum,
+        seed: int,
+        report: Callable[[str], None],
+        faults: Sequence[str] = (),
+    ) -> None:
+        """``faults``: names of the faults to apply; all if empty."""
         self.quorum = quorum
         self.draw = random.Random(seed)
         self.report = report
@@ -69,28 +91,15 @@ class AdminChaos:
         self._round = 0
         #: The state of objects of earlier rounds, which must stay.
         self._kept: dict[tuple[str, str], Topic | str | None] = {}
-        self._faults: list[tuple[Callable[[], None], int]] = [
-            (self.kill_leader, 6),
-            (self.stop_leader, 5),
-            (self.kill_follower, 2),
-            (self.kill_all, 1),
-            (self.pause_leader, 3),
-            (self.pause_follower, 1),
-            (self.isolate_leader, 3),
-            (self.isolate_follower, 1),
-            (self.silence_leader, 2),
-            (self.deafen_leader, 2),
-            (self.cut_one_link, 2),
-            (self.cut_followers_apart, 1),
-        ]
+        self._faults: dict[str, int] = {name: FAULTS[name] for name in faults or FAULTS}
 
     def run(self, cycles: int) -> None:
         self.quorum.await_brokers(PROGRESS_TIMEOUT_S)
         self._begin_round()
         for cycle in range(1, cycles + 1):
-            (fault,) = self.draw.choices(*zip(*self._faults, strict=True))
-            self.done[fault.__name__] += 1
-            fault()
+            (fault,) = self.draw.choices(list(self._faults), list(self._faults.values()))
+            self.done[fault] += 1
+            getattr(self, fault)()
             self._recover()
             if cycle % CYCLES_AN_AUDIT == 0 or cycle == cycles:
                 self._end_round()
@@ -349,12 +358,18 @@ def failover_lines(failovers: Mapping[str, Sequence[float]]) -> list[str]:
 
 
 def run(
-    directory: Path, *, cycles: int, nodes: int, seed: int, report: Callable[[str], None]
+    directory: Path,
+    *,
+    cycles: int,
+    nodes: int,
+    seed: int,
+    report: Callable[[str], None],
+    faults: Sequence[str] = (),
 ) -> AdminChaos:
     """Raises AssertionError for a failed check; the directory then has all files."""
     report(f"seed {seed}, {nodes} nodes, {cycles} cycles")
     with ProxiedQuorum(directory, nodes) as quorum:
-        chaos = AdminChaos(quorum, seed, report)
+        chaos = AdminChaos(quorum, seed, report, faults)
         try:
             chaos.run(cycles)
         finally:
@@ -368,6 +383,13 @@ def main() -> None:
     parser.add_argument("--cycles", type=int, default=30)
     parser.add_argument("--nodes", type=int, default=3)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))
+    parser.add_argument(
+        "--fault",
+        action="append",
+        choices=FAULTS,
+        default=[],
+        help="apply this fault only; may be repeated (default: all faults)",
+    )
     given = parser.parse_args()
     begin = time.monotonic()
 
@@ -377,7 +399,14 @@ def main() -> None:
     # After a failed check the directory is kept.
     directory = Path(tempfile.mkdtemp(prefix="admin-chaos-"))
     report(f"in {directory}")
-    chaos = run(directory, cycles=given.cycles, nodes=given.nodes, seed=given.seed, report=report)
+    chaos = run(
+        directory,
+        cycles=given.cycles,
+        nodes=given.nodes,
+        seed=given.seed,
+        report=report,
+        faults=given.fault,
+    )
     shutil.rmtree(directory)
     report(", ".join(f"{name} {count}" for name, count in sorted(chaos.done.items())))
     history = chaos.history

@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import signal
+import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -164,6 +166,33 @@ class MixedQuorum:
             self.start(before.leader_id)
         raise ClusterError("20 times another node had records that the candidate had not")
 
+    def lose_leader_while_behind(
+        self, end: Callable[[Node], None], behind: int
+    ) -> DescribeQuorumResponse:
+        """End the leader while one node is paused and has not the records of the others.
+
+        Returns the description before. The paused node continues half a second later: it can only
+        vote then. The leader must write meanwhile.
+        """
+        before = self.wait_until_all_have_all()
+        process = self.nodes[behind].process
+        assert process is not None
+        process.send_signal(signal.SIGSTOP)
+        resume = threading.Timer(0.5, process.send_signal, (signal.SIGCONT,))
+        try:
+            # Responses that are on their way to the paused node have fewer records.
+            paused_at = self.log_end(behind)
+            others = [node.id for node in self.running if node.id != behind]
+            wait_for(
+                "records that the paused node has not",
+                lambda: min(map(self.log_end, others)) >= paused_at + 100,
+            )
+        finally:
+            resume.start()
+        end(self.nodes[before.leader_id])
+        resume.join()
+        return before
+
     def wait_until_all_have_all(self) -> DescribeQuorumResponse:
         """Wait until every running node has all committed records."""
         present = {node.id: node.directory_id() for node in self.running}
@@ -263,6 +292,21 @@ class MixedQuorum:
             return found[0] if [path.name for path in found] == [name] else None
 
         return wait_for(f"{name} at node {node_id}", only)
+
+    def wait_for_fetched_snapshot(self, node_id: int, leader_id: int) -> tuple[Path, Path]:
+        """Wait until a wiped node has a snapshot of the leader; return its path at both.
+
+        Both make snapshots of their own meanwhile. The fetched one is the oldest.
+        """
+
+        def oldest() -> tuple[Path, Path] | None:
+            served = {path.name: path for path in self.snapshots(leader_id)}
+            for path in self.snapshots(node_id):
+                if path.name in served:
+                    return path, served[path.name]
+            return None
+
+        return wait_for(f"the snapshot of {leader_id} at node {node_id}", oldest)
 
     def voted_for(self, node_id: int) -> int:
         """Return the vote in the node's quorum-state; -1 without one."""

@@ -127,10 +127,15 @@ def sole_voter() -> Driver:
         (
             check_quorum,
             Role.RESIGNED,
-            "no majority of the voters fetched within 3000 ms (check quorum)",
+            "no majority of the voters fetched within 3000 ms (check quorum)"
+            "; preferred next leaders: 2, 3",
         ),
-        (asked_to_resign, Role.RESIGNED, "the controller of this leader gave up"),
-        (shutting_down, Role.RESIGNED, "this leader shuts down"),
+        (
+            asked_to_resign,
+            Role.RESIGNED,
+            "the controller of this leader gave up; preferred next leaders: 2, 3",
+        ),
+        (shutting_down, Role.RESIGNED, "this leader shuts down; preferred next leaders: 2, 3"),
         (started, Role.UNATTACHED, "the node started"),
     ],
 )

@@ -36,6 +36,7 @@ from tests.harness.raft_nodes import (
     follower,
     key,
     leader,
+    static,
     unattached,
 )
 
@@ -351,6 +352,126 @@ def test_a_late_candidate_waits_longer_than_its_own_timer() -> None:
     node.ask(end_epoch(key(3)))
     node.wait(500)
     assert node.role is Role.FOLLOWER
+
+
+def pre_vote(candidate: ReplicaKey, last_offset: int = 6) -> VoteRequest:
+    """Return a pre-vote of a log that ends at this offset; this node's log ends at 6."""
+    return VoteRequest("cluster", EPOCH, candidate, key(1), 2, last_offset, True)
+
+
+def test_a_follower_grants_the_pre_vote_of_a_candidate_that_stands_before_it() -> None:
+    """KAFKA-20895: else the best candidate waits for an election and then a fetch timeout."""
+    node = follower(has_fetched=True)
+    assert not node.ask(pre_vote(key(3))).is_granted
+    node.ask(end_epoch(key(3), key(1)))
+    assert node.ask(pre_vote(key(3))).is_granted
+    assert not node.ask(pre_vote(key(3), last_offset=5)).is_granted
+    assert node.role is Role.FOLLOWER
+
+
+@pytest.mark.parametrize(
+    "candidates",
+    [
+        (key(3), key(1), key(4)),
+        (key(3), key(1)),
+        (key(3), key(1), key(4, 7)),  # The same id with another directory.
+    ],
+)
+def test_a_follower_rejects_the_pre_vote_of_a_later_candidate_until_its_own_turn(
+    candidates: tuple[ReplicaKey, ...],
+) -> None:
+    node = follower(has_fetched=True, voters=static(1, 2, 3, 4))
+    node.ask(end_epoch(*candidates))
+    wait_ms = 1000 >> (len(candidates) - 1)
+    node.wait(wait_ms - 1)
+    assert not node.ask(pre_vote(key(4))).is_granted
+    node.wait(1)
+    assert node.role is Role.PROSPECTIVE
+    assert node.ask(pre_vote(key(4))).is_granted
+
+
+def test_a_follower_that_the_resigned_leader_does_not_name_grants_only_named_candidates() -> None:
+    node = follower(has_fetched=True, voters=static(1, 2, 3, 4))
+    node.ask(end_epoch(key(3)))
+    assert node.ask(pre_vote(key(3))).is_granted
+    assert not node.ask(pre_vote(key(4))).is_granted
+
+
+def test_a_candidate_is_known_by_its_id_where_a_directory_is_unknown() -> None:
+    node = follower(has_fetched=True)
+    node.ask(end_epoch(ReplicaKey(3), ReplicaKey(1)))
+    assert node.ask(pre_vote(key(3))).is_granted
+    node = follower(has_fetched=True)
+    node.ask(end_epoch(key(3), key(1)))
+    assert node.ask(pre_vote(ReplicaKey(3))).is_granted
+
+
+def test_a_late_response_of_a_resigned_leader_does_not_restart_the_fetch_timer() -> None:
+    node = follower(has_fetched=True)
+    fetch = fetch_of(node)
+    node.ask(end_epoch(key(3), key(1)))
+    node.wait(100)
+    node.reply(fetch, answer(high_watermark=6))
+    assert node.node.log.high_watermark == 6
+    node.wait(399)
+    assert node.role is Role.FOLLOWER
+    node.wait(1)
+    assert node.role is Role.PROSPECTIVE
+
+
+def test_a_leader_that_answers_later_fetches_has_not_resigned() -> None:
+    """Any client can send EndQuorumEpoch in its name: one such message disrupts only once."""
+    node = follower(has_fetched=True)
+    fetch = fetch_of(node)
+    node.ask(end_epoch(key(3), key(1)))
+    node.reply(fetch, answer())
+    fetched(node, answer())
+    assert not node.ask(pre_vote(key(3))).is_granted
+    node.wait(1999)
+    assert node.role is Role.FOLLOWER
+
+
+def test_a_candidate_that_lost_follows_a_leader_that_has_not_resigned() -> None:
+    node = follower(has_fetched=True)
+    node.ask(end_epoch(key(1), key(3)))
+    node.answer_votes(is_granted=False)
+    fetched(node, answer())
+    assert not node.ask(pre_vote(key(3))).is_granted
+    assert not node.ask(pre_vote(key(3), last_offset=5)).is_granted
+    assert node.role is Role.FOLLOWER
+
+
+def test_a_candidate_that_lost_stands_again_when_a_voter_with_a_shorter_log_stands() -> None:
+    """The voter rejected while it followed the leader: EndQuorumEpoch had not reached it."""
+    node = follower(has_fetched=True)
+    node.ask(end_epoch(key(1), key(3)))
+    node.answer_votes(is_granted=False)
+    assert node.role is Role.FOLLOWER
+    assert not node.ask(pre_vote(key(3), last_offset=5)).is_granted
+    assert node.role is Role.PROSPECTIVE
+    assert 3 in [send.destination for send in node.requests(VoteRequest)]
+
+
+def test_a_follower_waits_for_its_turn_when_a_better_candidate_has_a_shorter_log() -> None:
+    """Several voters that stand at once can split the votes."""
+    node = follower(has_fetched=True)
+    node.ask(end_epoch(key(3), key(1)))
+    assert not node.ask(pre_vote(key(3), last_offset=5)).is_granted
+    node.wait(499)
+    assert node.role is Role.FOLLOWER
+
+
+def test_a_removed_voter_that_lost_does_not_stand_at_once_again() -> None:
+    """It names an earlier log end than its own: both could reject each other without a pause."""
+    node = follower(has_fetched=True, voters=dynamic(1, 2, 3), kraft_version=1)
+    record = encode_control_records([dynamic(2, 3).to_record()], base_offset=6, epoch=EPOCH)
+    fetched(node, answer(records=bytes(record)))
+    assert not node.node.is_voter
+    node.ask(end_epoch(key(1), key(3)))
+    node.answer_votes(is_granted=False)
+    assert node.role is not Role.PROSPECTIVE
+    assert not node.ask(pre_vote(key(3))).is_granted
+    assert node.role is not Role.PROSPECTIVE
 
 
 def test_a_rejected_candidate_follows_the_old_leader_and_grants_others() -> None:

@@ -4,15 +4,19 @@ from typing import Any
 
 import pytest
 
+from kraft.raft.election_state import ElectionState
 from kraft.raft.interface import Role, WriteElectionState
 from kraft.raft.rpc import VoteRequest
 from kraft.raft.voters import ReplicaKey
+from kraft.records.batches import encode_control_records
 from tests.harness.raft_nodes import (
     EPOCH,
     LOG,
     MAKERS,
     Driver,
     directory,
+    driven,
+    dynamic,
     election_of,
     key,
     unattached,
@@ -136,6 +140,48 @@ def test_a_prospective_node_that_grants_restarts_its_pre_votes() -> None:
     election = election_of(node)
     assert election.rejected == set()
     assert election.granted == {1}
+
+
+def test_a_prospective_node_asks_a_voter_again_that_stands_with_a_shorter_log() -> None:
+    """The voter rejected while it followed the leader. Now it follows nobody, and cannot win."""
+    node = MAKERS[Role.PROSPECTIVE]()
+    node.answer_votes(is_granted=False, only=3)
+    assert election_of(node).rejected == {3}
+    assert not vote(node, BEHIND, is_pre_vote=True, by=key(3)).is_granted
+    assert election_of(node).rejected == set()
+    assert 3 in [send.destination for send in node.requests(VoteRequest)]
+
+
+@pytest.mark.parametrize("log", [EQUAL, AHEAD])
+def test_a_prospective_node_does_not_ask_a_voter_again_whose_pre_vote_it_grants(log: str) -> None:
+    node = MAKERS[Role.PROSPECTIVE]()
+    node.answer_votes(is_granted=False, only=3)
+    assert vote(node, log, is_pre_vote=True, by=key(3)).is_granted
+    assert election_of(node).rejected == {3}
+
+
+def test_a_prospective_node_does_not_ask_a_voter_again_that_asks_for_a_vote() -> None:
+    """A candidate of this epoch rejects pre-votes only for the log."""
+    node = MAKERS[Role.PROSPECTIVE]()
+    node.answer_votes(is_granted=False, only=3)
+    assert not vote(node, BEHIND, is_pre_vote=False, by=key(3)).is_granted
+    assert election_of(node).rejected == {3}
+
+
+def test_a_removed_prospective_node_does_not_ask_a_voter_again() -> None:
+    """It names an earlier log end than its own: both could reject each other without a pause."""
+    node = driven(ElectionState(EPOCH), voters=dynamic(1, 2, 3, 4), kraft_version=1)
+    record = encode_control_records([dynamic(2, 3, 4).to_record()], base_offset=6, epoch=EPOCH)
+    log = node.node.log
+    log.append(6, 7, EPOCH)
+    log.replay_control_batch(memoryview(bytes(record)))
+    assert node.node.is_electable
+    assert not node.node.is_voter
+    node.wait(2000)
+    assert node.role is Role.PROSPECTIVE
+    node.answer_votes(is_granted=False, only=3)
+    assert not vote(node, BEHIND, is_pre_vote=True, by=key(3)).is_granted
+    assert election_of(node).rejected == {3}
 
 
 def test_a_later_pre_vote_response_replaces_the_first() -> None:
