@@ -10,6 +10,11 @@ that answered. Every error names the request, the controller and the response.
 A request whose connection fails is sent again, to the next leader if there is one. The first
 attempt may have been carried out. `QuorumClient.call` reports this, because only its caller knows
 which response a repeated request then gets.
+
+A controller that hangs keeps its port open and its connections. While a leader does not answer, the
+client asks the other controllers once a second; if they follow a leader of a later epoch, it sends
+the request there instead of waiting for the timeout. It takes the later epoch as proof, because a
+leader may need long for a large request.
 """
 
 from __future__ import annotations
@@ -19,6 +24,8 @@ import socket
 import ssl
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing, suppress
+from functools import partial
 from types import TracebackType
 from typing import Generic, NamedTuple, Self, TypeVar
 
@@ -86,8 +93,12 @@ M = TypeVar("M", bound=Message)
 
 _MAX_RESPONSE_SIZE = 100 * 1024 * 1024
 _RETRY_PAUSE_S = 0.1
-# How long connect and handshake may take while there are other servers to try.
+# How long connect and handshake may take while there are other servers to try. The first round is
+# shorter, because a controller that hangs accepts connections; the second is for busy controllers.
+_FIRST_CONNECT_S = 1.0
 _CONNECT_S = 3.0
+# How long a leader may be silent before the other controllers are asked who leads, and how often.
+_WATCH_S = 1.0
 # The time for asking every controller once more, after there was no leader until the timeout.
 _SURVEY_S = 2.0
 # The shortest time of a connection and of a request, also of the last before the timeout: a busy
@@ -122,6 +133,25 @@ class Answered(NamedTuple, Generic[M]):
     is_repeated: bool
 
 
+class _NamedLeader(NamedTuple):
+    """The leader of an epoch; -1 for an unknown epoch."""
+
+    id: int
+    epoch: int
+    address: Address
+
+
+class _LeaderChangedError(OSError):
+    """A controller that does not answer has lost its leadership."""
+
+    def __init__(self, old: _NamedLeader, new: _NamedLeader) -> None:
+        self.leader = new
+        super().__init__(
+            f"controller {old.id} did not answer, and controller {new.id} leads now, "
+            f"in epoch {new.epoch}"
+        )
+
+
 class ClientSecurity(NamedTuple):
     """How a client connects: by TLS where ``tls`` is set, by SASL where it has credentials."""
 
@@ -133,9 +163,16 @@ class _Connection:
     """A connection to one controller, after the handshakes."""
 
     def __init__(
-        self, address: Address, client_id: str, deadline: float, security: ClientSecurity
+        self,
+        address: Address,
+        client_id: str,
+        deadline: float,
+        security: ClientSecurity,
+        watch: Callable[[], None] | None = None,
     ) -> None:
+        """``watch`` is called each `_WATCH_S` without a response, and raises OSError to end it."""
         self.address = address
+        self.watch = watch
         self._client_id = client_id
         self._deadline = deadline
         self._correlation = 0
@@ -231,8 +268,16 @@ class _Connection:
     def _receive(self, size: int) -> bytes:
         received = bytearray()
         while len(received) < size:
-            self._socket.settimeout(self._time_left())
-            part = self._socket.recv(min(size - len(received), 1 << 20))
+            left = self._time_left()
+            is_watched = self.watch is not None and left > _WATCH_S
+            self._socket.settimeout(_WATCH_S if is_watched else left)
+            try:
+                part = self._socket.recv(min(size - len(received), 1 << 20))
+            except TimeoutError:
+                if self.watch is None or not is_watched:
+                    raise
+                self.watch()
+                continue
             if not part:
                 raise ConnectionResetError("the connection was closed")
             received += part
@@ -275,6 +320,8 @@ class QuorumClient:
         self._client_id = client_id
         self._security = security or ClientSecurity()
         self._connection: _Connection | None = None
+        #: The addresses of the voters, by the leader's last description.
+        self._voters: list[Address] = []
 
     def __enter__(self) -> Self:
         return self
@@ -402,25 +449,38 @@ class QuorumClient:
         if self._connection is not None:
             self._connection.set_deadline(deadline)
             return self._connection
-        failures = []
-        for place, server in enumerate(self._servers):
-            # A server that never answers must leave time for the others.
-            others = len(self._servers) - place - 1
-            share = (deadline - time.monotonic()) / (others + 1)
-            if others:
-                share = min(share, _CONNECT_S)
-            failure = self._connect(server, time.monotonic() + share)
-            if self._connection is not None:
-                self._connection.set_deadline(deadline)
-                return self._connection
-            failures.append(failure)
-        raise QuorumUnreachableError(f"no controller answers: {'; '.join(failures)}")
+        failures: dict[Address, str] = {}
+        servers = [*self._servers]
+        rounds = (_FIRST_CONNECT_S, _CONNECT_S) if len(servers) > 1 else (_CONNECT_S,)
+        for longest_s in rounds:
+            silent = []
+            for place, server in enumerate(servers):
+                # A server that never answers must leave time for the others.
+                others = len(servers) - place - 1
+                begin = time.monotonic()
+                share = (deadline - begin) / (others + 1)
+                if others or longest_s != rounds[-1]:
+                    share = min(share, longest_s)
+                failures[server] = self._connect(server, begin + share)
+                if self._connection is not None:
+                    self._connection.set_deadline(deadline)
+                    return self._connection
+                if time.monotonic() >= begin + share:
+                    silent.append(server)
+            servers = silent
+        raise QuorumUnreachableError(f"no controller answers: {'; '.join(failures.values())}")
 
-    def _connect(self, server: Address, deadline: float) -> str:
-        """Connect to this server; return the reason of a failure, else ""."""
+    def _connect(self, server: Address, deadline: float, leader: _NamedLeader | None = None) -> str:
+        """Connect to this server; return the reason of a failure, else "".
+
+        ``leader``: the server as the leader of an epoch.
+        """
         self.close()
+        watch = None
+        if leader is not None and leader.epoch >= 0:
+            watch = partial(self._check_leader, leader)
         try:
-            self._connection = _Connection(server, self._client_id, deadline, self._security)
+            self._connection = _Connection(server, self._client_id, deadline, self._security, watch)
         except (OSError, UnicodeError, CorruptRecordError, SaslAuthenticationError) as error:
             return f"{server[0]}:{server[1]}: {error}"
         return ""
@@ -471,19 +531,25 @@ class QuorumClient:
                 if error_code not in (NOT_LEADER_OR_FOLLOWER, NOT_CONTROLLER, BROKER_NOT_AVAILABLE):
                     # A follower too answers that this client may not ask.
                     connection.is_leader = error_code != CLUSTER_AUTHORIZATION_FAILED
+                    if isinstance(response, DescribeQuorumResponse) and error_code == NONE:
+                        self._note_description(connection, response)
                     return response
                 connection.is_leader = False
                 host, port = connection.address
                 failure = f"{host}:{port} does not lead, and names no leader"
                 leader = self._leader_named_by(connection, response)
-                if leader is not None and leader != connection.address:
-                    failure = f"{host}:{port} names {leader[0]}:{leader[1]} as the leader"
-                    failed = self._connect(leader, _short_deadline(deadline))
+                if leader is not None and leader.address != connection.address:
+                    failure = "{}:{} names {}:{} as the leader".format(host, port, *leader.address)
+                    failed = self._connect(leader.address, _short_deadline(deadline), leader)
                     if not failed:
                         continue
                     failure += f", which fails: {failed}"
             except (OSError, CorruptRecordError) as error:
                 self.close()
+                if isinstance(error, _LeaderChangedError):
+                    leader = error.leader
+                    if not self._connect(leader.address, _short_deadline(deadline), leader):
+                        continue
                 if not is_quick:
                     # A leader that fails in a long request leaves the wait for its successor.
                     give_up = max(give_up, time.monotonic() + self._leader_wait_s)
@@ -547,27 +613,71 @@ class QuorumClient:
             )
         return "; ".join((text, *failed))
 
-    def _leader_named_by(self, connection: _Connection, response: object) -> Address | None:
+    # -- who leads
+
+    def _note_description(self, leader: _Connection, response: DescribeQuorumResponse) -> None:
+        """Remember the voters, and ask them who leads while this leader does not answer."""
+        self._voters = [
+            (endpoints[0].host, endpoints[0].port)
+            for endpoints in response.nodes.values()
+            if endpoints
+        ]
+        named = _NamedLeader(response.leader_id, response.epoch, leader.address)
+        leader.watch = partial(self._check_leader, named)
+
+    def _check_leader(self, leader: _NamedLeader) -> None:
+        """Raise _LeaderChangedError if a controller follows another leader of a later epoch."""
+        for address in dict.fromkeys((*self._servers, *self._voters)):
+            if address == leader.address:
+                continue
+            found = None
+            deadline = time.monotonic() + _LAST_CONNECT_S
+            # A controller that fails leaves the question to the others.
+            with suppress(OSError, UnicodeError, KraftError):
+                other = _Connection(address, self._client_id, deadline, self._security)
+                with closing(other):
+                    found = _described_leader(other) or _fetched_leader(other)
+            if found is not None and found.epoch > leader.epoch and found.id != leader.id:
+                raise _LeaderChangedError(leader, found)
+
+    def _leader_named_by(self, connection: _Connection, response: object) -> _NamedLeader | None:
         if not isinstance(response, DescribeQuorumResponse):
-            response = connection.request(DescribeQuorumRequest())
-        assert isinstance(response, DescribeQuorumResponse)
-        for endpoint in response.leader_endpoints:
-            return endpoint.host, endpoint.port
-        if response.error == NONE:
-            return connection.address
-        if DESCRIBE_CLUSTER.key in connection.peer.ranges:
+            response = None
+        named = _described_leader(connection, response)
+        if named is None and DESCRIBE_CLUSTER.key in connection.peer.ranges:
             cluster = connection.describe_cluster()
             if cluster.leader_id in cluster.controllers:
-                return cluster.controllers[cluster.leader_id]
-        if FETCH.key not in connection.peer.ranges:
-            return None
-        # Kafka describes registered controllers only. But every voter names the leader in its
-        # response to a fetch with an old epoch.
-        fetched = connection.request(FetchRequest(None, ReplicaKey(-1), 0, 0, 0))
-        assert isinstance(fetched, FetchResponse)
-        for endpoint in fetched.leader_endpoints:
-            return endpoint.host, endpoint.port
+                return _NamedLeader(cluster.leader_id, -1, cluster.controllers[cluster.leader_id])
+        return named or _fetched_leader(connection)
+
+
+def _described_leader(
+    connection: _Connection, response: DescribeQuorumResponse | None = None
+) -> _NamedLeader | None:
+    """Return the leader that a response to DescribeQuorum names, by default a new one."""
+    if response is None:
+        answer = connection.request(DescribeQuorumRequest())
+        assert isinstance(answer, DescribeQuorumResponse)
+        response = answer
+    for endpoint in response.leader_endpoints:
+        return _NamedLeader(response.leader_id, response.epoch, (endpoint.host, endpoint.port))
+    if response.error == NONE:
+        return _NamedLeader(response.leader_id, response.epoch, connection.address)
+    return None
+
+
+def _fetched_leader(connection: _Connection) -> _NamedLeader | None:
+    """Return the leader that a voter names in its response to a fetch with an old epoch.
+
+    Kafka's followers name it only there, and in DescribeCluster if it is registered.
+    """
+    if FETCH.key not in connection.peer.ranges:
         return None
+    fetched = connection.request(FetchRequest(None, ReplicaKey(-1), 0, 0, 0))
+    assert isinstance(fetched, FetchResponse)
+    for endpoint in fetched.leader_endpoints:
+        return _NamedLeader(fetched.leader_id, fetched.epoch, (endpoint.host, endpoint.port))
+    return None
 
 
 def _quick_deadline() -> float:

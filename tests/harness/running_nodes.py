@@ -34,7 +34,13 @@ class RunningNodes:
 
     count: int = 3
     leader_id: int = 1
-    answer: Callable[[m.Request], m.Response] = field(default=lambda request: silent(request))
+    #: Its response is None where the leader does not answer.
+    answer: Callable[[m.Request], m.Response | None] = field(
+        default=lambda request: silent(request)
+    )
+    epoch: int = 7
+    #: How long the leader takes for all requests but DescribeQuorum.
+    delay_s: float = 0.0
     #: Whether other nodes name the leader in their response to DescribeQuorum.
     names_leader: bool = True
     serves_describe_cluster: bool = True
@@ -73,7 +79,7 @@ class RunningNodes:
         lags = {0: (90, 9_000, 8_000), 1: (100, 10_000, 10_000), 2: (-1, -1, -1)}
         return m.DescribeQuorumResponse(
             error=0,
-            epoch=7,
+            epoch=self.epoch,
             leader_id=self.leader_id,
             high_watermark=95,
             voters=tuple(
@@ -120,9 +126,13 @@ class RunningNodes:
         if isinstance(event.request, m.DescribeQuorumRequest):
             response: m.Response = self.description() if leads else self._refusal()
         elif leads:
-            response = self.answer(event.request)
+            answer = self.answer(event.request)
+            if answer is not None:
+                send = partial(self.transports[id].send, SendResponse(event.reply_to, answer))
+                self._loop.call_later(self.delay_s, send)
+            return
         elif isinstance(event.request, m.FetchRequest):
-            response = m.FetchResponse(errors.FENCED_LEADER_EPOCH, 7)
+            response = m.FetchResponse(errors.FENCED_LEADER_EPOCH, self.epoch)
             if self.leader_id >= 0:
                 response.leader_id = self.leader_id
                 response.leader_endpoints = self.endpoints(self.leader_id)
@@ -132,7 +142,7 @@ class RunningNodes:
         self.transports[id].send(SendResponse(event.reply_to, response))
 
     def _refusal(self) -> m.DescribeQuorumResponse:
-        refusal = m.DescribeQuorumResponse(errors.NOT_LEADER_OR_FOLLOWER, 7)
+        refusal = m.DescribeQuorumResponse(errors.NOT_LEADER_OR_FOLLOWER, self.epoch)
         if self.names_leader and self.leader_id >= 0:
             refusal.leader_id = self.leader_id
             refusal.leader_endpoints = self.endpoints(self.leader_id)

@@ -10,6 +10,7 @@ import pytest
 
 from kraft import errors
 from kraft.errors import UnsupportedVersionError
+from kraft.network import quorum_client
 from kraft.network.quorum_client import (
     QuorumClient,
     QuorumRefusedError,
@@ -202,6 +203,100 @@ def test_a_leader_that_hangs_leaves_time_to_find_the_next() -> None:
         with QuorumClient(nodes.addresses(0), timeout_s=8) as client:
             assert client.describe_quorum().leader_id == 1
         elected.join()
+
+
+@pytest.mark.parametrize("names_leader", [True, False], ids=["kraft", "Kafka"])
+def test_a_request_moves_to_the_next_leader_while_its_own_leader_hangs(names_leader: bool) -> None:
+    """The timeout is 300 s: a command must not wait for it."""
+    begun = time.monotonic()
+
+    def hang(request: m.Request) -> None:
+        nodes.leader_id, nodes.epoch, nodes.answer = 2, 8, done
+
+    with (
+        RunningNodes(answer=hang, names_leader=names_leader) as nodes,
+        QuorumClient(nodes.addresses(1), timeout_s=300) as client,
+    ):
+        client.describe_quorum()
+        client.remove_voter(VOTER)
+        changes = [id for id, each in nodes.asked if isinstance(each, m.RemoveRaftVoterRequest)]
+        assert changes == [1, 2]
+        assert client.describe_quorum().leader_id == 2
+    assert time.monotonic() - begun < 60
+
+
+def test_a_leader_that_hangs_during_the_handshake_is_left_once_another_leads() -> None:
+    begun = time.monotonic()
+    with RunningNodes(answer=done) as nodes, socket.create_server(("127.0.0.1", 0)) as stopped:
+        port = nodes.ports[1]
+        nodes.ports[1] = stopped.getsockname()[1]
+        accepted = []
+
+        def elect() -> None:
+            accepted.append(stopped.accept()[0])
+            nodes.ports[1] = port
+            nodes.leader_id, nodes.epoch = 2, 8
+
+        elected = threading.Thread(target=elect)
+        elected.start()
+        with QuorumClient(nodes.addresses(0), timeout_s=600) as client:
+            assert client.describe_quorum().leader_id == 2
+        elected.join()
+        accepted[0].close()
+    assert time.monotonic() - begun < 60
+
+
+@pytest.mark.parametrize(("epoch", "leader_id"), [(7, 1), (6, 2), (8, 1)])
+def test_a_slow_leader_is_waited_for_unless_another_leads_a_later_epoch(
+    epoch: int, leader_id: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second request could repeat a change that the leader carries out."""
+    monkeypatch.setattr(quorum_client, "_WATCH_S", 0.05)
+    with (
+        RunningNodes(answer=done, delay_s=0.5) as nodes,
+        RunningNodes(epoch=epoch, leader_id=leader_id) as others,
+        QuorumClient([*nodes.addresses(1), *others.addresses(0)], timeout_s=60) as client,
+    ):
+        client.describe_quorum()
+        client.remove_voter(VOTER)
+        changes = [id for id, each in nodes.asked if isinstance(each, m.RemoveRaftVoterRequest)]
+        assert changes == [1]
+        assert 0 in [id for id, _ in others.asked]
+
+
+def test_a_server_that_hangs_does_not_hold_up_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quorum_client, "_CONNECT_S", 100.0)
+    begun = time.monotonic()
+    with RunningNodes() as nodes, socket.create_server(("127.0.0.1", 0)) as mute:
+        servers = [mute.getsockname()[:2], *nodes.addresses(1)]
+        with QuorumClient(servers, timeout_s=300) as client:
+            assert client.describe_quorum().leader_id == 1
+    assert time.monotonic() - begun < 60
+
+
+def test_a_busy_server_has_more_time_in_the_second_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quorum_client, "_FIRST_CONNECT_S", 0.05)
+    with (
+        RunningNodes() as nodes,
+        socket.create_server(("127.0.0.1", 0)) as slow,
+        socket.create_server(("127.0.0.1", 0)) as mute,
+    ):
+
+        def forward() -> None:
+            _abandoned, _ = slow.accept()
+            client, _ = slow.accept()
+            time.sleep(0.3)
+            with client, socket.create_connection(("127.0.0.1", nodes.ports[1])) as leader:
+                for _ in range(2):
+                    leader.sendall(client.recv(1 << 16))
+                    client.sendall(leader.recv(1 << 16))
+
+        thread = threading.Thread(target=forward)
+        thread.start()
+        servers = [slow.getsockname()[:2], mute.getsockname()[:2]]
+        with QuorumClient(servers, timeout_s=60) as client:
+            assert client.describe_quorum().leader_id == 1
+        thread.join()
 
 
 def test_an_unsupported_request_is_an_error() -> None:
