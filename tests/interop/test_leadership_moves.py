@@ -6,8 +6,8 @@ controllers have the same log and state, which has every acknowledged operation;
 record is read back; the log fences a broker only where the test killed it; and no Kafka process
 has logged an error that a quorum of Kafka's controllers alone does not log too.
 
-CI runs three moves on 4.3.1. ``make leadership-moves`` runs thirty on each release, and before that
-the control, whose controllers are all Kafka's (`LEADERSHIP_CONTROL=1`).
+Only ``make leadership-moves`` runs it: thirty moves on each release, and before that the control,
+whose controllers are all Kafka's (`LEADERSHIP_CONTROL=1`).
 """
 
 from __future__ import annotations
@@ -171,6 +171,8 @@ pytestmark = [
     pytest.mark.interop,
     # On a busy machine reassignments outlast the wait; `make leadership-moves` runs it.
     pytest.mark.skipif("LEADERSHIP_MOVES" not in os.environ, reason="make leadership-moves"),
+    # A move takes 10 s, and twice as long on a busy machine.
+    pytest.mark.timeout(600 + 60 * MOVES),
 ]
 
 
