@@ -297,7 +297,8 @@ cdef class BatchTable:
 
 cdef Block take_block(void *data, Py_ssize_t size)      # owns `data` from now on
 cpdef str reason_text(int code)
-cdef uint32_t crc32c_of(const uint8_t *p, Py_ssize_t size) except? 0
+# The end of the whole batches at the front whose headers and CRCs are right.
+cdef Py_ssize_t sound_end(const uint8_t *p, Py_ssize_t size) except -1 nogil
 cdef void write_batch_header(uint8_t *p, const BatchRow *row) noexcept nogil
 # The bytes at p may be malformed; a row's position is `position` + its place in the bytes.
 cdef BatchTable scan_bytes(const uint8_t *p, Py_ssize_t size, int64_t position, bint verify_crc)

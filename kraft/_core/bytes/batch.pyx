@@ -5,8 +5,8 @@ batch.pxd. ``batch_check`` checks the records inside, ``batch_records`` reads th
 ``batch_columns`` as columns.
 
 Invariants: reading copies no record. A header's lengths are compared with the bytes left before
-they are used. The ``crc32c`` package computes CRCs. base_offset and partition_leader_epoch are
-outside of the CRC, so `assign_offsets` sets them in a sealed buffer in place.
+they are used. base_offset and partition_leader_epoch are outside of the CRC, so `assign_offsets`
+sets them in a sealed buffer in place.
 
 Rules: ``clients/.../record/DefaultRecordBatch.java``, ``DefaultRecord.java``, KIP-98, KIP-534.
 """
@@ -14,7 +14,6 @@ Rules: ``clients/.../record/DefaultRecordBatch.java``, ``DefaultRecord.java``, K
 cimport cython
 
 import numpy as np
-from kraft._core.bytes.checksum import crc32c as _crc32c
 
 from cpython.buffer cimport (
     PyBUF_READ, PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_FillInfo, PyBuffer_Release,
@@ -25,6 +24,7 @@ from cpython.memoryview cimport PyMemoryView_FromMemory, PyMemoryView_FromObject
 from libc.stdint cimport INT32_MAX, uint16_t, uint64_t
 from libc.stdlib cimport free, realloc
 
+from kraft._core.bytes.crc32c cimport crc32c_of
 from kraft._core.bytes.wire cimport (
     Writer, load_u64, store_u16, store_u32, store_u64,
 )
@@ -40,7 +40,7 @@ DEFAULT_MAX_BATCH_RECORDS = 10_000
 DEFAULT_MAX_BATCH_SIZE = 8 * 1024 * 1024
 
 cdef enum:
-    MOST_SIZE_UNDER_LOCK = 1024 * 1024      # bytes whose CRC is computed with the GIL held
+    MOST_SIZE_UNDER_LOCK = 1024 * 1024      # bytes whose CRCs are computed with the GIL held
 
 cdef dict REASONS = {
     HEADER_CUT_SHORT: "a batch header is cut short",
@@ -101,12 +101,6 @@ cdef Block take_block(void *data, Py_ssize_t size):
 
 cpdef str reason_text(int code):
     return REASONS[code]
-
-
-cdef uint32_t crc32c_of(const uint8_t *p, Py_ssize_t size) except? 0:
-    # Under 0.1 ms the GIL is kept: taking it back may wait for another thread.
-    cdef int release_lock = -1 if size > MOST_SIZE_UNDER_LOCK else 0
-    return _crc32c(PyMemoryView_FromMemory(<char *>p, size, PyBUF_READ), 0, release_lock)
 
 
 cdef void write_batch_header(uint8_t *p, const BatchRow *row) noexcept nogil:
@@ -195,17 +189,32 @@ cdef class BatchTable:
 COLUMN_FIELDS = {name if name == "attributes" else f"{name}s": name for name in ROW_DTYPE.names}
 
 
+cdef Py_ssize_t sound_end(const uint8_t *p, Py_ssize_t size) except -1 nogil:
+    cdef BatchHeader header
+    cdef Py_ssize_t at = 0, length
+    while at < size and read_batch_header(p + at, size - at, &header) == 0:
+        length = header.batch_length + LOG_OVERHEAD
+        if crc32c_of(p + at + CRC_START, length - CRC_START) != header.crc:
+            break
+        at += length
+    return at
+
+
 cdef BatchTable scan_bytes(const uint8_t *p, Py_ssize_t size, int64_t position, bint verify_crc):
     cdef BatchTable table = BatchTable.__new__(BatchTable)
     cdef BatchHeader header
-    cdef Py_ssize_t at = 0
+    cdef Py_ssize_t at = 0, sound = 0
     cdef int code
+    if verify_crc and size > MOST_SIZE_UNDER_LOCK:
+        # At once: after each batch, taking the GIL back could wait for another thread.
+        with nogil:
+            sound = sound_end(p, size)
     while at < size:
         code = read_batch_header(p + at, size - at, &header)
         if code != 0:
             table.tail_reason = reason_text(code)
             break
-        if verify_crc and crc32c_of(
+        if verify_crc and at >= sound and crc32c_of(
             p + at + CRC_START, header.batch_length + LOG_OVERHEAD - CRC_START
         ) != header.crc:
             table.tail_reason = "the CRC-32C of a batch does not match its bytes"

@@ -23,9 +23,10 @@ from libc.stdlib cimport malloc
 
 from kraft._core.bytes.batch cimport (
     BATCH_OVERHEAD, CODEC_MASK, CRC_START, LOG_OVERHEAD, TIMESTAMP_TYPE_FLAG, BatchBuilder,
-    BatchRow, BatchTable, Block, RecordFrame, append_record, crc32c_of, next_record, put_record,
-    scan_bytes, size_of_record, take_block, write_batch_header,
+    BatchRow, BatchTable, Block, RecordFrame, append_record, next_record, put_record, scan_bytes,
+    size_of_record, take_block, write_batch_header,
 )
+from kraft._core.bytes.crc32c cimport crc32c_of
 from kraft._core.bytes.wire cimport store_u32, unlikely
 from kraft._core.bytes import compression
 from kraft._core.bytes.batch import DEFAULT_MAX_BATCH_RECORDS, DEFAULT_MAX_BATCH_SIZE, inflate

@@ -70,17 +70,29 @@ class Log:
         """
 
     def append(
-        self, batches: Buffer, *, sync: bool = False, verify_crc: bool = False
+        self,
+        batches: Buffer,
+        *,
+        sync: bool = False,
+        verify_crc: bool = False,
+        write_epochs: bool = True,
     ) -> tuple[int, int]:
         """Append whole batches with offsets and epochs set; return (first offset, last offset).
 
         `batches` is one or more v2 batches: they begin at `log_end_offset`, leave out no offset,
         and their epochs do not decrease. Each segment gets one write; only a buffer larger than a
         segment needs more than one. `verify_crc` is for batches from another process. `sync` calls
-        `sync()` at the end.
+        `sync()` at the end. Without `write_epochs` the caller calls `write_epochs()` later.
 
         Raises CorruptRecordError (nothing was written) for other bytes, RecordTooLargeError for a
         batch larger than a segment, StorageError, ValueError for an empty buffer.
+        """
+
+    def write_epochs(self) -> None:
+        """Write `leader-epoch-checkpoint` durably if an append has begun an epoch since.
+
+        An open reads the epochs from the batches and corrects the file, as Kafka does. So it may be
+        written after the batches are acknowledged.
         """
 
     def sync(self) -> None:

@@ -108,6 +108,7 @@ cdef class Log:
     cdef int64_t _staged_size               # bytes staged for another writer, and their end offset
     cdef int64_t _staged_end_offset
     cdef bint _names_changed                # the directory has entries that are not synced
+    cdef bint _has_new_epoch                # leader-epoch-checkpoint lacks the last epoch
     cdef bint _closed
     cdef int64_t _segment_bytes
     cdef int64_t _segment_ms
@@ -181,7 +182,9 @@ cdef class Log:
 
     # Writing ----------------------------------------------------------------------------------
 
-    def append(self, batches, *, bint sync=False, bint verify_crc=False):
+    def append(
+        self, batches, *, bint sync=False, bint verify_crc=False, bint write_epochs=True
+    ):
         cdef Py_buffer view
         cdef int64_t first_offset = self.log_end_offset
         self._check_writable()
@@ -190,6 +193,8 @@ cdef class Log:
             self._append(<const uint8_t *>view.buf, view.len, verify_crc)
         finally:
             PyBuffer_Release(&view)
+        if write_epochs:
+            self.write_epochs()
         if sync:
             self.sync()
         return first_offset, self.log_end_offset - 1
@@ -263,7 +268,6 @@ cdef class Log:
         cdef Segment active = self._active
         cdef int64_t start = active.size
         cdef Py_ssize_t position = 0
-        cdef bint new_epoch = False
         active.append(data, size)
         while position < size:
             if read_batch_header(data + position, <size_t>(size - position), &header):
@@ -271,14 +275,22 @@ cdef class Log:
             if header.partition_leader_epoch > self.last_epoch:
                 self.last_epoch = header.partition_leader_epoch
                 self._epochs.assign(self.last_epoch, header.base_offset)
-                new_epoch = True
+                self._has_new_epoch = True
             active.note_batch(&header, start + position)
             position += LOG_OVERHEAD + header.batch_length
         self.log_end_offset = active.end_offset
         active.write_many_pending()
-        if new_epoch:
-            self._write_epochs()
         return 0
+
+    def write_epochs(self):
+        if not self._has_new_epoch:
+            return
+        self._check_writable()
+        try:
+            self._write_epochs()
+        except StorageError:
+            self.failed = True
+            raise
 
     def sync(self):
         cdef int64_t end_offset = self.log_end_offset
@@ -384,6 +396,7 @@ cdef class Log:
         write_atomically(
             self.disk, f"{self.directory}/{EPOCHS_FILE}", self._epochs.to_bytes()
         )
+        self._has_new_epoch = False
         return 0
 
     cdef int _check_writable(self) except -1:
@@ -558,6 +571,7 @@ cdef class Log:
             return
         try:
             if not (self.read_only or self.failed):
+                self.write_epochs()
                 self._active.become_inactive()
                 self.sync()
         finally:

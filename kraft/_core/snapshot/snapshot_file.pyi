@@ -143,11 +143,13 @@ class SnapshotReader:
         on_record: Callable[[int, bytes], object] | None = None,
         on_control: Callable[[int, int, int, bytes], object] | None = None,
         on_topic_removed: Callable[[int, str], object] | None = None,
+        verify_crc: bool = True,
     ) -> SnapshotInfo:
         """Apply the records to ``table``, others to the callbacks like `PartitionTable.apply`.
 
         The rows are reserved once, by the batch headers' counts, limited by the bytes. Every CRC
-        is checked. After an error the table has a part of the records: discard it.
+        is checked, unless the caller has checked the same bytes. After an error the table has a
+        part of the records: discard it.
         """
 
 def read_snapshot(

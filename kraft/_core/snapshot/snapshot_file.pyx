@@ -31,8 +31,9 @@ from libc.string cimport memcpy
 
 from kraft._core.bytes.batch cimport (
     BATCH_OVERHEAD, CODEC_MASK, CONTROL_FLAG, CRC_START, LOG_OVERHEAD, BatchBuilder, BatchHeader,
-    RecordFrame, crc32c_of, next_record, read_batch_header,
+    RecordFrame, next_record, read_batch_header,
 )
+from kraft._core.bytes.crc32c cimport crc32c_of
 from kraft._core.table.row_encoder cimport encode_rows, encode_topic
 from kraft._core.table.table cimport PartitionTable
 from kraft._core.table.topics cimport TopicEntry
@@ -436,7 +437,7 @@ cdef class SnapshotReader:
                 )
 
     def read(self, PartitionTable table not None, *, on_record=None, on_control=None,
-             on_topic_removed=None):
+             on_topic_removed=None, bint verify_crc=True):
         cdef int64_t last_offset = self._last_offset
 
         def control(offset, epoch, type_, value):
@@ -451,7 +452,7 @@ cdef class SnapshotReader:
 
         table.apply(
             self._data, on_record=on_record, on_control=control,
-            on_topic_removed=on_topic_removed, path=self.path,
+            on_topic_removed=on_topic_removed, path=self.path, verify_crc=verify_crc,
         )
         return self.info
 

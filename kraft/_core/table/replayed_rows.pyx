@@ -12,8 +12,9 @@ from libc.stdlib cimport calloc, free
 
 from kraft._core.bytes.batch cimport (
     BATCH_OVERHEAD, CODEC_MASK, CONTROL_FLAG, CRC_START, LOG_OVERHEAD, BatchHeader, RecordFrame,
-    crc32c_of, next_record, read_batch_header,
+    next_record, read_batch_header,
 )
+from kraft._core.bytes.crc32c cimport crc32c_of
 from kraft._core.table.columns cimport IRREGULAR, MAX_STRIDE
 from kraft._core.codec.partition_codec cimport (
     CHANGE_RECOVERY, CODEC_MALFORMED, CODEC_UNSUPPORTED_VERSION, NO_OP_KEY, PARTITION_CHANGE_KEY,
@@ -56,6 +57,16 @@ cdef enum Stop:
     RECORD_MALFORMED = -1001
     FRAME_VERSION = -1002
     OFFSET_OUT_OF_PLACE = -1003
+
+# Why apply_batches stopped before a batch; after it began one, a `Stop`.
+cdef enum BatchStop:
+    END_REACHED = 10
+    CONTROL_BATCH = 11          # call the callback with its records
+    MANY_IRREGULAR = 12         # widen the stride if that pays, and retry the batch
+    HEADER_MALFORMED = -2001
+    CRC_WRONG = -2002
+    COMPRESSED = -2003
+    OUT_OF_PYTHON = -2004       # an exception is set
 
 
 cdef int64_t rows_in(const uint8_t *data, int64_t size) noexcept nogil:
@@ -213,6 +224,84 @@ cdef int apply_records(TableRows rows, ApplyCursor *cursor, int64_t *record_coun
     return BATCH_DONE if cursor.p == cursor.end else RECORD_MALFORMED
 
 
+cdef void begin_batch(
+    ApplyCursor *cursor, const BatchHeader *header, const uint8_t *batch
+) noexcept nogil:
+    """Place the cursor before the first record of the batch."""
+    cursor.p = batch + BATCH_OVERHEAD
+    cursor.end = batch + LOG_OVERHEAD + header.batch_length
+    cursor.base_offset = header.base_offset
+    cursor.records_left = header.record_count
+    cursor.last_topic_id = NULL
+    cursor.last_topic = -1
+    cursor.next_partition = -1
+    cursor.next_delta = 0
+    cursor.last_delta = header.last_offset_delta
+    cursor.is_whole = (
+        header.base_offset >= cursor.start_offset
+        and header.base_offset + header.last_offset_delta < cursor.end_offset
+    )
+
+
+cdef inline bint has_many_irregular(TableRows rows, int64_t least) noexcept nogil:
+    """Return whether more than a sixteenth of the rows is irregular, and at least `least`."""
+    return (
+        rows.irregular_count * 16 > rows.row_count
+        and rows.stride != MAX_STRIDE
+        and rows.irregular_count >= least
+    )
+
+
+cdef int apply_batches(
+    TableRows rows, ApplyCursor *cursor, int64_t *record_counts, const uint8_t *data,
+    int64_t size, bint verify_crc, int64_t worth_a_look, int64_t *position, BatchHeader *header,
+    int64_t *next_offset,
+) except? OUT_OF_PYTHON nogil:
+    """Apply batches from `position` on until the caller must act; return why.
+
+    The position is then that of the batch with `header`; the caller advances it.
+    """
+    cdef int stop
+    while position[0] < size:
+        if read_batch_header(data + position[0], size - position[0], header) < 0:
+            return HEADER_MALFORMED
+        if header.base_offset >= cursor.end_offset:
+            return END_REACHED
+        if header.base_offset + header.last_offset_delta >= cursor.start_offset:
+            if verify_crc and header.crc != crc32c_of(
+                data + position[0] + CRC_START, LOG_OVERHEAD + header.batch_length - CRC_START
+            ):
+                return CRC_WRONG
+            if header.attributes & CODEC_MASK:
+                return COMPRESSED
+            if header.attributes & CONTROL_FLAG:
+                begin_batch(cursor, header, data + position[0])
+                return CONTROL_BATCH
+            if has_many_irregular(rows, worth_a_look):
+                return MANY_IRREGULAR
+            begin_batch(cursor, header, data + position[0])
+            stop = apply_records(rows, cursor, record_counts)
+            if stop != BATCH_DONE:
+                return stop
+        next_offset[0] = min(
+            header.base_offset + header.last_offset_delta + 1, cursor.end_offset
+        )
+        position[0] += LOG_OVERHEAD + <int64_t>header.batch_length
+    return END_REACHED
+
+
+cdef bint is_foreign(const ApplyCursor *cursor) noexcept nogil:
+    """Return whether the next record surely is of a type that goes to the callback."""
+    cdef RecordFrame frame
+    if cursor.records_left == 0 or next_record(cursor.p, cursor.end, &frame) == NULL:
+        return False
+    if frame.value_size < 3 or frame.value[0] != 1 or frame.value[1] >= 0x80:
+        return False
+    return frame.value[1] not in (
+        PARTITION_KEY, PARTITION_CHANGE_KEY, TOPIC_KEY, REMOVE_TOPIC_KEY, NO_OP_KEY
+    )
+
+
 cdef object replay_control_batch(
     ApplyCursor *cursor, const BatchHeader *header, on_control, path, const uint8_t *data,
     int64_t base_position,
@@ -284,17 +373,12 @@ cdef object raise_failure(int stop, ApplyCursor *cursor, path, int64_t position)
     )
 
 
-cdef object replay_data_batch(
-    TableRows rows, ApplyCursor *cursor, int64_t *record_counts, on_record, on_topic_removed,
-    path, const uint8_t *data, int64_t base_position,
+cdef object finish_data_batch(
+    TableRows rows, ApplyCursor *cursor, int64_t *record_counts, int stop, on_record,
+    on_topic_removed, path, const uint8_t *data, int64_t base_position,
 ):
-    """Apply one batch, and call the callbacks in between."""
-    cdef int stop
-    while True:
-        with nogil:
-            stop = apply_records(rows, cursor, record_counts)
-        if stop == BATCH_DONE:
-            return
+    """Apply the rest of a batch after `stop`, and call the callbacks in between."""
+    while stop != BATCH_DONE:
         if stop == NEEDS_ROWS:
             rows.reserve_rows(min(
                 <int64_t>cursor.records_left,
@@ -314,6 +398,12 @@ cdef object replay_data_batch(
         # A callback may have reverted the table: the cached topic may be removed.
         cursor.last_topic_id = NULL
         cursor.next_partition = -1
+        if is_foreign(cursor):
+            # Such records come in runs. Taking the GIL back for each may wait for other threads.
+            stop = apply_records(rows, cursor, record_counts)
+        else:
+            with nogil:
+                stop = apply_records(rows, cursor, record_counts)
 
 
 cdef class Replayer:
@@ -333,73 +423,59 @@ cdef class Replayer:
     ) except? -2:
         """Apply whole batches to `rows`; see ``PartitionTable.apply``."""
         cdef const uint8_t[::1] view = buffer
-        cdef int64_t size = view.shape[0], position = 0, next_offset = -1, batch_size
+        cdef int64_t size = view.shape[0], position = 0, next_offset = -1
         cdef const uint8_t *data = &view[0] if size else NULL
         cdef BatchHeader header
         cdef ApplyCursor cursor
-        cdef int reason
+        cdef int stop
         rows.ensure_checked()
         if rows.row_count == 0 and rows.capacity == 0 and size:
             rows._allocate(rows_in(data, size), stride_for(data, size, rows.stride))
+        cursor.start_offset = start_offset
+        cursor.end_offset = end_offset
+        cursor.directory_cache = self.directory_cache
         while position < size:
-            reason = read_batch_header(data + position, size - position, &header)
-            if reason < 0:
-                raise CorruptRecordError(
-                    batch_reason_text(reason), path=path, position=base_position + position
+            # Many batches without the GIL: taking it back after each may wait for other threads.
+            with nogil:
+                stop = apply_batches(
+                    rows, &cursor, self.record_counts, data, size, verify_crc, self.worth_a_look,
+                    &position, &header, &next_offset,
                 )
-            if header.base_offset >= end_offset:
+            if stop == END_REACHED:
                 break
-            batch_size = LOG_OVERHEAD + <int64_t>header.batch_length
-            if header.base_offset + header.last_offset_delta >= start_offset:
-                if verify_crc and header.crc != crc32c_of(
-                    data + position + CRC_START, batch_size - CRC_START
-                ):
-                    raise CorruptRecordError(
-                        "the batch's CRC-32C does not match its bytes", path=path,
-                        offset=header.base_offset, position=base_position + position,
-                    )
-                if header.attributes & CODEC_MASK:
-                    raise UnsupportedVersionError(
-                        f"the batch at offset {header.base_offset} is compressed; Kafka writes "
-                        "metadata uncompressed"
-                    )
-                cursor.p = data + position + BATCH_OVERHEAD
-                cursor.end = data + position + batch_size
-                cursor.base_offset = header.base_offset
-                cursor.start_offset = start_offset
-                cursor.end_offset = end_offset
-                cursor.records_left = header.record_count
-                cursor.directory_cache = self.directory_cache
-                cursor.last_topic_id = NULL
-                cursor.last_topic = -1
-                cursor.next_partition = -1
-                cursor.next_delta = 0
-                cursor.last_delta = header.last_offset_delta
-                cursor.is_whole = (
-                    header.base_offset >= start_offset
-                    and header.base_offset + header.last_offset_delta < end_offset
+            if stop == MANY_IRREGULAR:
+                self.widen_where_it_pays(rows)
+                continue
+            if stop == CONTROL_BATCH:
+                replay_control_batch(&cursor, &header, on_control, path, data, base_position)
+            elif stop == HEADER_MALFORMED:
+                raise CorruptRecordError(
+                    batch_reason_text(
+                        read_batch_header(data + position, size - position, &header)
+                    ),
+                    path=path, position=base_position + position,
                 )
-                if header.attributes & CONTROL_FLAG:
-                    replay_control_batch(
-                        &cursor, &header, on_control, path, data, base_position
-                    )
-                else:
-                    self.widen_where_it_pays(rows)
-                    replay_data_batch(
-                        rows, &cursor, self.record_counts, on_record, on_topic_removed, path, data,
-                        base_position,
-                    )
+            elif stop == CRC_WRONG:
+                raise CorruptRecordError(
+                    "the batch's CRC-32C does not match its bytes", path=path,
+                    offset=header.base_offset, position=base_position + position,
+                )
+            elif stop == COMPRESSED:
+                raise UnsupportedVersionError(
+                    f"the batch at offset {header.base_offset} is compressed; Kafka writes "
+                    "metadata uncompressed"
+                )
+            else:
+                finish_data_batch(
+                    rows, &cursor, self.record_counts, stop, on_record, on_topic_removed, path,
+                    data, base_position,
+                )
             next_offset = min(header.base_offset + header.last_offset_delta + 1, end_offset)
-            position += batch_size
+            position += LOG_OVERHEAD + <int64_t>header.batch_length
         return next_offset
 
     cdef object widen_where_it_pays(self, TableRows rows):
-        """Widen the stride once more than a sixteenth of the rows is irregular, if that helps."""
-        if (
-            rows.irregular_count * 16 <= rows.row_count or rows.stride == MAX_STRIDE
-            or rows.irregular_count < self.worth_a_look
-        ):
-            return
+        """Widen the stride if that makes enough irregular rows regular."""
         cdef int64_t row
         cdef int64_t fits[MAX_STRIDE + 1]
         cdef int wider
