@@ -47,6 +47,7 @@ from kraft.raft.interface import (
 )
 from kraft.raft.node import Node
 from kraft.raft.rpc import OffsetAndEpoch, Request, Response
+from kraft.server.disk.snapshots import StoredSnapshot
 from kraft.server.disk.store import MetadataStore
 from kraft.server.recent_times import RecentTimes
 
@@ -295,6 +296,10 @@ class Driver:
     def add_snapshot(self, id: OffsetAndEpoch) -> None:
         """Have the writer check a finished snapshot file; the node serves it from then on."""
         self._writer.run(lambda: self.store.add_snapshot(id))
+
+    def resolve_snapshot(self, id: OffsetAndEpoch, snapshot: StoredSnapshot | None) -> None:
+        """Have the store serve a snapshot that it has checked, see its `resolve_snapshot`."""
+        self._writer.run(lambda: self.store.resolve_snapshot(id, snapshot))
 
     def clean(self, max_bytes: int, max_ms: int) -> None:
         """Have the store delete old snapshots and log by retention, after the queued writes."""

@@ -73,6 +73,8 @@ raft_logger = logging.getLogger("kraft.raft")
 
 #: Interval of cleaning by retention (Kafka's metadata log cleaner).
 CLEAN_INTERVAL_S = 60.0
+#: Pause after the start before the snapshots before the latest are checked.
+CHECK_SNAPSHOTS_S = 10.0
 #: A collection of the youngest generation visits 10,000 objects, one of the next 50,000: a few
 #: milliseconds.
 GC_THRESHOLDS = (10_000, 5, 1_000_000_000)
@@ -208,6 +210,7 @@ class QuorumNode:
         self._cleaner: asyncio.TimerHandle | None = None
         self._http: HttpServer | None = None
         self._opening: asyncio.Task[None] | None = None
+        self._checking: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Open the port and join the quorum. Raises OSError where the address is not available."""
@@ -240,12 +243,16 @@ class QuorumNode:
             )
             self._registration.start()
         self._clean_later()
+        if self.store.unchecked_snapshots:
+            self._checking = asyncio.get_running_loop().create_task(self._check_snapshots())
         await self._serve_observation()
 
     async def stop(self, timeout_ms: int = 5000) -> None:
         """Leave the quorum and close everything; acknowledged records are on disk in any case."""
         if self._cleaner is not None:
             self._cleaner.cancel()
+        if self._checking is not None:
+            self._checking.cancel()
         self.security.close()
         if self._http is not None:
             await self._http.close()
@@ -407,6 +414,15 @@ class QuorumNode:
         node = self.driver.node
         return node.leader_id, node.endpoint_of(node.leader_id)
 
+    async def _check_snapshots(self) -> None:
+        """Check the snapshots before the latest one by one, in a thread."""
+        await asyncio.sleep(CHECK_SNAPSHOTS_S)
+        loop = asyncio.get_running_loop()
+        for id in self.store.unchecked_snapshots:
+            snapshot = await loop.run_in_executor(None, self.store.check_snapshot, id)
+            if self.driver is not None:
+                self.driver.resolve_snapshot(id, snapshot)
+
     def _clean_later(self) -> None:
         loop = asyncio.get_running_loop()
         self._cleaner = loop.call_later(CLEAN_INTERVAL_S, self._clean)
@@ -459,9 +475,9 @@ def run(
     configure_logging(config.node_id, as_json=False)
     raise_soft_limit()
     node = make_node(config)
-    gc.collect()
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)
+    gc.enable()
     with contextlib.suppress(KeyboardInterrupt), asyncio.Runner(loop_factory=loop_factory()) as it:
         it.run(serve(node, until_stdin_closes=until_stdin_closes))
 

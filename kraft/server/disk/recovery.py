@@ -118,7 +118,7 @@ def recover(
         end_offset=log.log_end_offset,
         durable_end_offset=log.log_end_offset,
         epochs=EpochCache(list(log.epochs)),
-        snapshots={id: snapshot.size for id, snapshot in snapshots.all.items()},
+        snapshots={**snapshots.unchecked, **{id: one.size for id, one in snapshots.all.items()}},
     )
     base_offset = 0
     if latest is not None:
@@ -211,7 +211,10 @@ def _begins_epoch(batch: memoryview) -> bool:
 
 
 def _load_snapshots(log: Log, snapshots: SnapshotFiles) -> None:
-    """Check and add every snapshot from the log's start on, and remove earlier ones."""
+    """Check and add the latest snapshot, and remove those before the log's start.
+
+    The others are expected: they are checked later.
+    """
     ids, start = snapshots.find(), log.log_start_offset
     kept = [id for id in ids if id.offset >= start]
     if start > 0 and not kept:
@@ -220,7 +223,9 @@ def _load_snapshots(log: Log, snapshots: SnapshotFiles) -> None:
             f"before it ({len(ids)} end earlier). Restore the newest .checkpoint file, or: "
             + _CATCH_UP
         )
-    for id in kept:
+    for id in kept[:-1]:
+        snapshots.expect(id)
+    for id in kept[-1:]:
         snapshots.add(id)
     if len(kept) < len(ids):
         snapshots.remove_before(kept[0])

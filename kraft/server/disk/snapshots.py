@@ -5,14 +5,18 @@ download. A snapshot is served or loaded only after every byte of it was checked
 framing of records, its header and footer, its control records. The chunks of a download are checked
 as they arrive, and their sync begins then, so that little work remains at its end.
 
-Invariants: ``all`` is replaced and never changed, so that other threads may read it; a mapped
-snapshot stays readable after its file is removed. Sources: KIP-630, KIP-853, Kafka's ``Snapshots``.
+A start checks the latest snapshot only: it loads no other one, and the earlier ones may be many
+times its bytes. They are checked soon afterwards.
+
+Invariants: ``all`` and ``unchecked`` are replaced and never changed, so that other threads may read
+them; a mapped snapshot stays readable after its file is removed. Sources: KIP-630, KIP-853, Kafka's
+``Snapshots``.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -35,8 +39,9 @@ from kraft.raft.rpc import OffsetAndEpoch, SnapshotSlice
 from kraft.raft.voters import VoterSet
 from kraft.records import control
 
-#: Bytes of a snapshot that are checked in one call.
-CHECK_SIZE = 4 * 1024 * 1024
+#: Bytes of a snapshot that are checked in one call. Other threads get the interpreter meanwhile;
+#: after each call, taking it back may wait for one of them.
+CHECK_SIZE = 64 * 1024 * 1024
 #: The errors of a file that is not a snapshot, or not one that this package can read.
 INVALID_SNAPSHOT = (CorruptRecordError, UnsupportedVersionError, UnsupportedCompressionTypeError)
 #: Bytes of a download after which their sync begins.
@@ -84,7 +89,6 @@ def read_stored_snapshot(
         if checked is None or not checked.has_passed(len(data)):
             checked = RecordsCheck()
             for piece in split(data, CHECK_SIZE):
-                # In parts, so that other threads get the interpreter in between.
                 checked.check_batches(piece)
     except CorruptRecordError as error:
         raise error.at(path=path) from None
@@ -185,8 +189,10 @@ class SnapshotFiles:
         self._disk = disk
         self._directory = directory
         self._downloads: dict[OffsetAndEpoch, Download] = {}
-        #: By id, ascending.
+        #: The checked snapshots by id, ascending.
         self.all: Mapping[OffsetAndEpoch, StoredSnapshot] = MappingProxyType({})
+        #: The sizes of earlier snapshots that a start has found and not checked yet, by id.
+        self.unchecked: Mapping[OffsetAndEpoch, int] = MappingProxyType({})
 
     def find(self) -> list[OffsetAndEpoch]:
         """Return the ids of the snapshot files in the directory, ascending."""
@@ -206,6 +212,29 @@ class SnapshotFiles:
         self._list(snapshot)
         return snapshot
 
+    def expect(self, id: OffsetAndEpoch) -> None:
+        """Note a snapshot file that is checked later, and neither served nor loaded until then."""
+        file = self._disk.open(self.path(id), read_only=True)
+        try:
+            self.unchecked = MappingProxyType({**self.unchecked, id: file.size()})
+        finally:
+            file.close()
+
+    def check(self, id: OffsetAndEpoch) -> StoredSnapshot:
+        """Return the snapshot of a file, checked; in any thread, as nothing is changed."""
+        return read_stored_snapshot(self._disk, self.path(id), id)
+
+    def resolve(self, id: OffsetAndEpoch, snapshot: StoredSnapshot | None) -> None:
+        """Add an expected snapshot that was checked; None where the check failed."""
+        if id in self.unchecked:
+            self._forget_unchecked(lambda one: one == id)
+            if snapshot is not None:
+                self._list(snapshot)
+
+    def _forget_unchecked(self, is_gone: Callable[[OffsetAndEpoch], bool]) -> None:
+        left = {id: size for id, size in self.unchecked.items() if not is_gone(id)}
+        self.unchecked = MappingProxyType(left)
+
     def _list(self, snapshot: StoredSnapshot) -> None:
         snapshots = {**self.all, snapshot.id: snapshot}
         self.all = MappingProxyType(dict(sorted(snapshots.items())))
@@ -220,6 +249,7 @@ class SnapshotFiles:
     def remove_before(self, id: OffsetAndEpoch) -> None:
         """Remove the snapshots before ``id``, also files that ``all`` does not have."""
         self.all = MappingProxyType({at: one for at, one in self.all.items() if at >= id})
+        self._forget_unchecked(lambda one: one < id)
         before = [old for old in self.find() if old < id]
         for old in before:
             self._disk.remove(self.path(old))

@@ -29,7 +29,7 @@ from kraft._core.log.disk import Disk, OsDisk, OsFile
 from kraft._core.log.group_writer import GroupWriter
 from kraft._core.log.log import DEFAULT_SEGMENT_BYTES, DEFAULT_SEGMENT_MS
 from kraft._core.snapshot.snapshot_file import SnapshotWriter
-from kraft.errors import InvalidRequestError, OffsetOutOfRangeError
+from kraft.errors import InvalidRequestError, OffsetOutOfRangeError, StorageError
 from kraft.metadata.directory import METADATA_LOG
 from kraft.raft.election_state import ElectionState
 from kraft.raft.interface import (
@@ -153,8 +153,16 @@ class MetadataStore:
         log.sync()
         self._synced_offset.raise_to(log.log_end_offset, log.last_epoch)
 
+    def write_epochs(self) -> None:
+        """Write the epochs that appends have begun to ``leader-epoch-checkpoint``, durably.
+
+        The file is not needed to recover the log, so this may come after the appends are
+        acknowledged. Raises StorageError.
+        """
+        self.log.write_epochs()
+
     def _append(self, write: AppendBatches) -> None:
-        first, last = self.log.append(write.batches)
+        first, last = self.log.append(write.batches, write_epochs=False)
         assert (first, last + 1) == (write.base_offset, write.end_offset), (first, last, write)
 
     def _write_election_state(self, write: WriteElectionState) -> None:
@@ -234,13 +242,41 @@ class MetadataStore:
 
     def snapshot(self, id: OffsetAndEpoch) -> StoredSnapshot | None:
         """Return the snapshot ``id``, checked and mapped; None where there is none."""
+        if id in self._snapshots.unchecked:
+            return self._snapshots.check(id)
         return self._snapshots.all.get(id)
 
     def latest_snapshot(self) -> StoredSnapshot | None:
         """Return the newest snapshot, checked and mapped; None where there is none."""
         return next(reversed(list(self._snapshots.all.values())), None)
 
-    # -- own snapshots, and retention
+    # -- snapshots before the latest, own snapshots, and retention
+
+    @property
+    def unchecked_snapshots(self) -> tuple[OffsetAndEpoch, ...]:
+        """The snapshots before the latest that were not checked since the start, ascending."""
+        return tuple(self._snapshots.unchecked)
+
+    def check_snapshot(self, id: OffsetAndEpoch) -> StoredSnapshot | None:
+        """Check one of `unchecked_snapshots`; pass the result to `resolve_snapshot`.
+
+        May be called in any thread. Return None, after logging the error, for a file that is
+        damaged or gone: neither this node nor another needs a snapshot before the latest.
+        """
+        try:
+            return self._snapshots.check(id)
+        except (*INVALID_SNAPSHOT, StorageError) as error:
+            if id in self._snapshots.unchecked:
+                logger.error(
+                    "the snapshot of offset %d, epoch %d is not served: %s; a later snapshot has "
+                    "its records",
+                    *(*id, error),
+                )
+            return None
+
+    def resolve_snapshot(self, id: OffsetAndEpoch, snapshot: StoredSnapshot | None) -> None:
+        """Serve a snapshot from now on that `check_snapshot` has checked; never if it failed."""
+        self._snapshots.resolve(id, snapshot)
 
     def snapshot_writer(
         self,
@@ -319,6 +355,8 @@ class MetadataStore:
         ``max_bytes``, or its last record is older than ``max_ms``. A value below 0 is unlimited
         (``KafkaMetadataLog.maybeClean``).
         """
+        for id in self.unchecked_snapshots:
+            self.resolve_snapshot(id, self.check_snapshot(id))
         snapshots = list(self._snapshots.all.values())
         earliest = None
         for oldest, following in pairwise(snapshots):

@@ -245,6 +245,8 @@ class WriterThread:
             while jobs := self._exclusive_jobs.get():
                 self._done.append(self._perform(jobs))
                 os.eventfd_write(self._signal_fd, 1)
+                # An election waits for the first append of its epoch, and not for this file.
+                self._store.write_epochs()
         except BaseException as error:
             self._fail(error)
 

@@ -655,3 +655,74 @@ def test_a_directory_has_one_process_at_a_time(tmp_path: Path) -> None:
     assert "in use" in done.stdout
     store.close()
     open_store(tmp_path).close()
+
+
+# Snapshots before the latest
+
+
+def store_with_two_snapshots(tmp_path: Path) -> list[OffsetAndEpoch]:
+    """Create a log with two snapshots; return their ids."""
+    store = open_store(tmp_path)
+    begin_epoch(store, 1)
+    ids = []
+    for _ in range(2):
+        append(store)
+        store.sync()
+        ids.append(OffsetAndEpoch(store.log.log_end_offset, 1))
+        make_snapshot(store, ids[-1])
+    store.close()
+    return ids
+
+
+def test_a_start_checks_the_latest_snapshot_and_serves_the_others_once_checked(
+    tmp_path: Path,
+) -> None:
+    older, latest = store_with_two_snapshots(tmp_path)
+    store = open_store(tmp_path)
+    assert list(store.view.snapshots) == [older, latest]
+    assert list(store.unchecked_snapshots) == [older]
+    assert len(store.read(SnapshotSlice(latest, 0, 10))) == 10
+    assert len(store.read(SnapshotSlice(older, 0, 10))) == 0
+    store.resolve_snapshot(older, store.check_snapshot(older))
+    assert not store.unchecked_snapshots
+    assert len(store.read(SnapshotSlice(older, 0, 10))) == 10
+    assert len(store.read(SnapshotSlice(older, 0, 1 << 30))) == store.view.snapshots[older]
+    store.close()
+
+
+def test_a_damaged_snapshot_before_the_latest_is_never_served(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    older, _ = store_with_two_snapshots(tmp_path)
+    path = metadata_dir(tmp_path) / snapshot_name(*older)
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 16
+    path.write_bytes(content)
+    store = open_store(tmp_path)
+    with pytest.raises(CorruptRecordError, match=snapshot_name(*older)):
+        store.snapshot(older)
+    store.resolve_snapshot(older, store.check_snapshot(older))
+    assert f"the snapshot of offset {older.offset}, epoch 1 is not served" in caplog.text
+    assert len(store.read(SnapshotSlice(older, 0, 10))) == 0
+    assert store.latest_snapshot() is not None
+    # Retention removes it with the log before the latest snapshot.
+    append(store)
+    store.sync()
+    newest = OffsetAndEpoch(store.log.log_end_offset, 1)
+    make_snapshot(store, newest)
+    store.add_snapshot(newest)
+    assert store.clean(0.0, max_bytes=0) is not None
+    assert not path.exists()
+    store.close()
+
+
+def test_a_snapshot_that_is_removed_before_its_check_is_not_served(tmp_path: Path) -> None:
+    older, _ = store_with_two_snapshots(tmp_path)
+    store = open_store(tmp_path)
+    checked = store.check_snapshot(older)
+    assert checked is not None
+    assert store.clean(0.0, max_bytes=0) is not None
+    assert not store.unchecked_snapshots
+    store.resolve_snapshot(older, checked)
+    assert len(store.read(SnapshotSlice(older, 0, 10))) == 0
+    store.close()
