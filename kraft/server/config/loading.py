@@ -6,6 +6,9 @@ names those that Kafka does not know, ``no_effect`` those that only Kafka uses. 
 InvalidConfigError with file, line, setting and the allowed values.
 
 Overrides from a command line replace the file's values. Used by the storage commands and the node.
+
+A starting node opens its store as soon as the configuration is checked. So the modules that only
+the derived settings need are imported when those are asked for, while the store is being opened.
 """
 
 from __future__ import annotations
@@ -17,17 +20,11 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from kraft.controller.config_schema import ConfigRules
 from kraft.controller.quotas.limits import QuotaWindows
-from kraft.controller.runtime.settings import ControllerSettings
-from kraft.controller.security.delegation_tokens import TokenSettings
-from kraft.controller.state import DecisionSettings
 from kraft.errors import InvalidConfigError
 from kraft.metadata.properties import read_properties
-from kraft.raft.config import RaftSettings
 from kraft.raft.voters import Endpoint, VoterSet
 from kraft.records import Uuid
-from kraft.security.authorizer import AuthorizerSettings
 from kraft.security.principals import parse_super_users
 from kraft.server.config.checks import CheckedConfig, GivenSettings, UnknownSetting
 from kraft.server.config.connections import connection_limits, host_address, no_host_name
@@ -42,7 +39,11 @@ from kraft.server.config.settings import (
 )
 
 if TYPE_CHECKING:
+    from kraft.controller.runtime.settings import ControllerSettings
+    from kraft.controller.security.delegation_tokens import TokenSettings
     from kraft.network.listener import Limits
+    from kraft.raft.config import RaftSettings
+    from kraft.security.authorizer import AuthorizerSettings
 
 # A configuration has a few kilobytes; a larger file is not one.
 _MAX_FILE_SIZE = 16 * 1024 * 1024
@@ -170,6 +171,10 @@ class ServerConfig:
         default. Raises InvalidConfigError where it is not, and for an invalid default of topics or
         groups.
         """
+        from kraft.controller.config_schema import ConfigRules
+        from kraft.controller.runtime.settings import ControllerSettings
+        from kraft.controller.state import DecisionSettings
+
         settings = self.settings
         session_timeout_ms = settings.broker_session_timeout_ms
         if max_transaction_ms is None:
@@ -204,6 +209,8 @@ class ServerConfig:
 
     def authorizer(self) -> AuthorizerSettings | None:
         """Return the settings of the authorizer, None without authorizer.class.name."""
+        from kraft.security.authorizer import AuthorizerSettings
+
         if not self.settings.authorizer_class_name:
             return None
         return AuthorizerSettings(
@@ -223,6 +230,8 @@ class ServerConfig:
 
     def tokens(self) -> TokenSettings:
         """Return the settings of delegation tokens."""
+        from kraft.controller.security.delegation_tokens import TokenSettings
+
         secret = self.given.get(TOKEN_SECRET)
         return TokenSettings(
             secret.encode() if secret else None,
@@ -242,6 +251,8 @@ class ServerConfig:
         ``bound_ports`` replace port 0, by listener. Raises InvalidConfigError for a voter or
         bootstrap server with the wildcard address.
         """
+        from kraft.raft.config import RaftSettings
+
         for endpoint in (*self.bootstrap_servers, *(e for v in self.voters for e in v.endpoints)):
             if endpoint.host == NON_ROUTABLE_HOST:
                 raise InvalidConfigError(
