@@ -15,8 +15,9 @@ of the three controllers.
                           committed record of it
 ``network_memory``        the active controller at two million partitions: resident; of Kafka the
                           heap after a full collection, classes and code
-``network_failover``      at two million partitions: from the log line that a node is elected to
-                          the response of the first request that it carries out
+``network_failover``      at two million partitions: from the log line that a node is elected until
+                          it has appended the first request that changes metadata
+``network_failover_answered``  the same until the response of that request
 ``network_cold_start``    a follower at two million partitions and almost 20 MB of log after its
                           snapshot, killed: from exec until all committed records are applied, and
                           Fetch and Vote answered
@@ -203,8 +204,9 @@ class Script:
             loaded.quorum.start_node(killed)
             await loaded.follow_leader()
             await asyncio.sleep(5 if self.is_full else 1)
-        self.note(work, [each[0] for each in taken])
-        self.note(f"{work}_from_kill", [each[1] for each in taken])
+        self.note(work, [each.appended_s for each in taken])
+        self.note(f"{work}_answered", [each.answered_s for each in taken])
+        self.note(f"{work}_from_kill", [each.from_kill_s for each in taken])
 
     def _log_bytes(self) -> int:
         quorum = self.loaded.quorum

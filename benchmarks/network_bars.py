@@ -57,10 +57,11 @@ NETWORK_ROWS = (
         at_least(10),
     ),
     _beside_kafka(
-        "failover at 2M partitions: elected to the first request carried out",
+        "failover at 2M partitions: elected to the first request appended",
         "failover",
         at_most_ms(10),
     ),
+    _beside_kafka("the same, elected to the response of that request", "failover_answered"),
     _beside_kafka("the same, from kill -9 of the leader on", "failover_from_kill"),
     _beside_kafka(
         "cold start at 2M partitions, killed, 20 MB of log after the snapshot: exec to all "
@@ -90,7 +91,7 @@ NETWORK_ROWS = (
         floor=None,
     ),
     Row(
-        "10M partitions: failover, elected to the first request carried out",
+        "10M partitions: failover, elected to the first request appended",
         "network_huge_failover",
         None,
         (at_most_ms(50),),

@@ -22,6 +22,7 @@ from typing import Self
 
 from benchmarks.machine import cpu_seconds_of
 from benchmarks.quorum_processes import settings as static_settings
+from kraft._core.bytes.batch import scan
 from kraft.metadata.identifiers import random_uuid
 from kraft.network.quorum_client import Address, ClientSecurity, QuorumClient, QuorumRefusedError
 from kraft.raft.rpc import DescribeQuorumResponse
@@ -40,7 +41,8 @@ class NetworkQuorum:
     """Three running controllers of one kind; a context manager that kills them at its end."""
 
     kind: str
-    #: Patterns of the log lines of a node: elected, and all committed records applied.
+    #: Patterns of the log lines of a node: a majority has elected it, and all committed records
+    #: are applied.
     elected: re.Pattern[str]
     applied: re.Pattern[str]
 
@@ -119,6 +121,32 @@ class NetworkQuorum:
     def metadata_directory(self, node: LocalNode) -> Path:
         raise NotImplementedError
 
+    def log_sizes(self, node: LocalNode) -> dict[Path, int]:
+        """Return the sizes of the segments of a node's metadata log."""
+        segments = sorted(self.metadata_directory(node).glob("*.log"))
+        return {path: path.stat().st_size for path in segments}
+
+    def appended_at(self, node: LocalNode, name: str, before: Mapping[Path, int]) -> float:
+        """Return the time (of `time.time`) of the first batch with this text in the node's log.
+
+        ``before`` are `log_sizes` of an earlier time: only later batches are searched. Both kinds
+        of leader write the time of the append into the batch, in milliseconds.
+        """
+        for path in self.log_sizes(node):
+            with path.open("rb") as log:
+                log.seek(before.get(path, 0))
+                data = log.read()
+            table = scan(data, verify_crc=False)
+            for position, size, timestamp_ms in zip(
+                table.positions.tolist(),
+                table.sizes.tolist(),
+                table.base_timestamps.tolist(),
+                strict=True,
+            ):
+                if name.encode() in data[position : position + size]:
+                    return float(timestamp_ms) / 1000
+        raise RuntimeError(f"no batch of {self.kind} controller {node.id} has {name!r}")
+
     def _check(self, node: LocalNode) -> None:
         if node.process is not None and not node.is_running:
             said = node.log_path.read_text(errors="replace")[-4000:]
@@ -154,7 +182,7 @@ class KraftQuorum(NetworkQuorum):
     """Three nodes of kraft, as by ``kraft up``."""
 
     kind = "kraft"
-    elected = re.compile(r"kraft\.raft: LEADER in epoch \d+.*, active")
+    elected = re.compile(r"kraft\.raft: LEADER in epoch \d+")
     applied = re.compile(r"the state is up to date with the quorum")
 
     def __init__(

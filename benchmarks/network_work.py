@@ -10,6 +10,7 @@ import asyncio
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import NamedTuple
 
 import numpy as np
 
@@ -52,6 +53,21 @@ TIMEOUT_MS = 120_000
 #: The log has not grown for so long: the work is committed.
 QUIET_S = 3.0
 RACK = "rack-a"
+
+
+class FailOver(NamedTuple):
+    """The seconds of one failover.
+
+    The first two begin with the election of another leader, as its log line says. kraft logs it
+    when a majority has granted its votes, Kafka once its quorum-state file is written too.
+    """
+
+    #: Until the new leader appended the first request that changes metadata, as its batch says.
+    appended_s: float
+    #: Until the response of that request, once another voter has written the records too.
+    answered_s: float
+    #: From the kill of the old leader until that response.
+    from_kill_s: float
 
 
 class Loaded:
@@ -223,15 +239,14 @@ class Loaded:
 
     # -- failures of controllers
 
-    async def fail_over(self) -> tuple[float, float]:
-        """Kill the leader; return the seconds from the election of another (its log line) to the
-        response of the first request that it carries out, and those from the kill on.
-        """
+    async def fail_over(self) -> FailOver:
+        """Kill the leader, and ask the other controllers to create a topic until one does."""
         quorum, old = self.quorum, self.leader
         survivors = [node for node in quorum.nodes if node is not old]
         ends = {node.id: node.log_path.stat().st_size for node in survivors}
+        logs = {node.id: quorum.log_sizes(node) for node in survivors}
         self._topics += 1
-        name = f"failover-{self._topics}"
+        name = f"failover-{self._topics}-"
         begin = time.time()
         assert old.process is not None
         old.process.kill()
@@ -245,10 +260,11 @@ class Loaded:
             task.cancel()
         await asyncio.gather(*asking, return_exceptions=True)
         quorum.kill(old)
-        [(id, at)] = list(accepted.items())[:1]
+        [(id, answered)] = list(accepted.items())[:1]
         leader = next(node for node in survivors if node.id == id)
         elected = quorum.logged_at(leader, quorum.elected, ends[id])
-        return at - elected, at - begin
+        appended = quorum.appended_at(leader, name, logs[id])
+        return FailOver(appended - elected, answered - elected, answered - begin)
 
     async def _create_until_accepted(
         self, node: LocalNode, name: str, accepted: dict[int, float]
@@ -258,7 +274,7 @@ class Loaded:
             number += 1
             try:
                 connection = connection or await self.admin(node)
-                await create_topics(connection, [f"{name}-{node.id}-{number}"], 1)
+                await create_topics(connection, [f"{name}{node.id}-{number}"], 1)
                 accepted[node.id] = time.time()
             except OSError:
                 connection = None
