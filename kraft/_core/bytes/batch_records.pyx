@@ -15,8 +15,8 @@ from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint64_t
 
 from kraft._core.bytes.batch cimport (
     BATCH_OVERHEAD, CODEC_MASK, CONTROL_FLAG, CRC_START, DELETE_HORIZON_FLAG, LOG_OVERHEAD,
-    TIMESTAMP_TYPE_FLAG, TRANSACTIONAL_FLAG, BatchHeader, RecordFrame, next_record, read_batch_header,
-    reason_text, skip_headers,
+    TIMESTAMP_TYPE_FLAG, TRANSACTIONAL_FLAG, BatchHeader, RecordFrame, next_record,
+    read_batch_header, reason_text, skip_headers,
 )
 from kraft._core.bytes.crc32c cimport crc32c_of
 from kraft._core.bytes.wire cimport get_varint, load_u16

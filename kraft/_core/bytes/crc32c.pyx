@@ -6,9 +6,9 @@ So this module uses the CPU's CRC-32C instruction itself, where the compiler's t
 x86-64 CPU from level 2 on. Elsewhere it calls the package.
 
 An instruction takes eight bytes and depends on the one before it, so that one chain of them uses a
-third of the CPU's rate. Long input is therefore cut into three lanes of `LANE` bytes, which are
-computed side by side. CRCs are linear: the CRC of lane a followed by lane b is that of a followed by
-zeros, XOR that of b. Tables hold the effect of `LANE` zero bytes on each byte of a CRC.
+third of the CPU's rate. Long input is therefore cut into three lanes of KRAFT_LANE bytes, which
+are computed side by side. CRCs are linear: the CRC of lane a followed by lane b is that of a
+followed by zeros, XOR that of b. Tables hold the effect of these zeros on each byte of a CRC.
 """
 
 from cpython.buffer cimport PyBUF_READ, PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
