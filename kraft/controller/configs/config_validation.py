@@ -156,37 +156,45 @@ def _check_topic(
         and not values["remote.log.delete.on.disable"]
     ):
         raise InvalidConfigError(
-            "remote storage cannot be disabled while it keeps data: either keep the data and only "
-            "stop copying (remote.storage.enable=true, remote.log.copy.disable=true), or let it be "
-            "deleted (remote.storage.enable=false, remote.log.delete.on.disable=true)"
+            "It is invalid to disable remote storage without deleting remote data. If you want to "
+            "keep the remote data and turn to read only, please set "
+            "`remote.storage.enable=true,remote.log.copy.disable=true`. If you want to disable "
+            "remote storage and delete all remote data, please set "
+            "`remote.storage.enable=false,remote.log.delete.on.disable=true`."
         )
 
 
 def _check_remote_storage(rules: ConfigRules, values: Mapping[str, Any]) -> None:
+    """Check a topic in tiered storage, with Kafka's messages in Kafka's order."""
     if not rules.is_remote_storage_enabled:
         raise InvalidConfigError(
-            "remote.storage.enable needs tiered storage, which is not enabled in this cluster "
-            "(remote.log.storage.system.enable)"
+            "Tiered Storage functionality is disabled in the broker. Topic cannot be configured "
+            "with remote log storage. To enable it, set remote.log.storage.system.enable"
         )
     if values["cleanup.policy"] not in ((), ("delete",)):
         raise InvalidConfigError(
-            "remote.storage.enable needs cleanup.policy=delete or none, not "
-            f"{','.join(values['cleanup.policy'])}"
+            "Remote log storage only supports topics with cleanup.policy=delete or cleanup.policy "
+            "being an empty list."
         )
-    is_copied = not values["remote.log.copy.disable"]
     for unit in ("bytes", "ms"):
         local_name, name = f"local.retention.{unit}", f"retention.{unit}"
         local, whole = values[local_name], values[name]
-        if local == -2:
+        if local == -2 or whole == -1:
             continue
-        if whole > -1 and local == -1:
-            raise InvalidConfigError(f"{local_name} is unlimited (-1) and {name} is {whole}")
-        if local > whole > -1:
-            raise InvalidConfigError(f"{local_name} {local} is larger than {name} {whole}")
-        if not is_copied and local != whole:
+        refused = f"Invalid value {local} for configuration {local_name}: Value must not be"
+        if local == -1:
+            raise InvalidConfigError(f"{refused} -1 as {name} value is set as {whole}.")
+        if local > whole:
+            raise InvalidConfigError(f"{refused} more than {name} property value: {whole}")
+    if not values["remote.log.copy.disable"]:
+        return
+    for unit in ("bytes", "ms"):
+        local_name, name = f"local.retention.{unit}", f"retention.{unit}"
+        if values[local_name] not in (-2, values[name]):
             raise InvalidConfigError(
-                f"{local_name} {local} and {name} {whole} must be the same where "
-                "remote.log.copy.disable is true, because no more segments are copied"
+                f"When `remote.log.copy.disable` is set to true, the `{local_name}` and `{name}` "
+                "must be set to the identical value because there will be no more logs copied to "
+                "the remote storage."
             )
 
 

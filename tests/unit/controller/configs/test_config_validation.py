@@ -81,18 +81,35 @@ def test_valid_configurations_of_tiered_topics(configs: dict[str, str]) -> None:
 @pytest.mark.parametrize(
     ("configs", "said"),
     [
-        ({"retention.ms": "100", "local.retention.ms": "101"}, "larger"),
-        ({"retention.bytes": "100", "local.retention.bytes": "-1"}, "unlimited"),
-        ({"cleanup.policy": "compact"}, "cleanup.policy"),
+        (
+            {"retention.ms": "100", "local.retention.ms": "101"},
+            "Invalid value 101 for configuration local.retention.ms: Value must not be more than "
+            "retention.ms property value: 100",
+        ),
+        (
+            {"retention.bytes": "100", "local.retention.bytes": "-1"},
+            "Invalid value -1 for configuration local.retention.bytes: Value must not be -1 as "
+            "retention.bytes value is set as 100.",
+        ),
+        (
+            {"cleanup.policy": "compact"},
+            "Remote log storage only supports topics with cleanup.policy=delete or cleanup.policy "
+            "being an empty list.",
+        ),
         (
             {"remote.log.copy.disable": "true", "retention.ms": "9", "local.retention.ms": "8"},
-            "the same",
+            "When `remote.log.copy.disable` is set to true, the `local.retention.ms` and "
+            "`retention.ms` must be set to the identical value because there will be no more logs "
+            "copied to the remote storage.",
         ),
     ],
 )
-def test_invalid_configurations_of_tiered_topics(configs: dict[str, str], said: str) -> None:
-    with pytest.raises(InvalidConfigError, match=said):
+def test_invalid_configurations_of_tiered_topics_have_kafkas_messages(
+    configs: dict[str, str], said: str
+) -> None:
+    with pytest.raises(InvalidConfigError) as raised:
         check(TOPIC, REMOTE | configs, TIERED)
+    assert str(raised.value) == said
 
 
 def test_remote_storage_cannot_be_disabled_while_it_has_data() -> None:
