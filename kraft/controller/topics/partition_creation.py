@@ -257,8 +257,8 @@ class _PartitionCreation(PartitionWriter[NewPartitions, _PlannedPartitions]):
             replicas = self.placer.place(PlacementSpec(present, count, factor), self.usable)
             if partition_without_active_replica(self.context, replicas) is not None:
                 raise InvalidReplicationFactorError(
-                    f"a partition cannot have {factor} replicas: all brokers are fenced or in "
-                    "controlled shutdown"
+                    f"Unable to replicate the partition {factor} time(s): All brokers are "
+                    "currently fenced or in controlled shutdown."
                 )
         else:
             for partition, members in enumerate(topic.assignments, present):

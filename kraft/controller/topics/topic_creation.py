@@ -371,11 +371,11 @@ class _TopicCreation(PartitionWriter[NewTopic, _PlannedTopic]):
         count = topic.num_partitions
         if not is_integer(factor, -1, MAX_INT16) or factor == 0:
             raise InvalidReplicationFactorError(
-                "the replication factor must be larger than 0, or -1 for the default"
+                "Replication factor must be larger than 0, or -1 to use the default value."
             )
         if not is_integer(count, -1, MAX_INT32) or count == 0:
             raise InvalidPartitionsError(
-                "the number of partitions must be larger than 0, or -1 for the default"
+                "Number of partitions was set to an invalid non-positive value."
             )
         if factor == -1:
             factor = self._settings.default_replication_factor
@@ -385,8 +385,8 @@ class _TopicCreation(PartitionWriter[NewTopic, _PlannedTopic]):
         placed = self.placer.place(spec, self.usable)
         if partition_without_active_replica(self.context, placed) is not None:
             raise InvalidReplicationFactorError(
-                f"a partition cannot have {factor} replicas: all brokers are fenced or in "
-                "controlled shutdown"
+                f"Unable to replicate the partition {factor} time(s): All brokers are currently "
+                "fenced or in controlled shutdown."
             )
         if self._rules.policy is not None:
             metadata = TopicMetadata(topic.name, count, factor, None, topic.configs)
@@ -394,10 +394,14 @@ class _TopicCreation(PartitionWriter[NewTopic, _PlannedTopic]):
         return placed, count
 
     def _assigned(self, topic: NewTopic) -> Replicas:
-        if topic.replication_factor != -1 or topic.num_partitions != -1:
-            raise InvalidRequestError(
-                "with a manual assignment neither replication factor nor partitions may be given"
-            )
+        for value, name in (
+            (topic.replication_factor, "replication factor"),
+            (topic.num_partitions, "numPartitions"),
+        ):
+            if value != -1:
+                raise InvalidRequestError(
+                    f"A manual partition assignment was specified, but {name} was not set to -1."
+                )
         given = topic.assignments
         pairs = given.items() if isinstance(given, Mapping) else given
         by_id: dict[int, Sequence[int]] = {}
@@ -406,14 +410,16 @@ class _TopicCreation(PartitionWriter[NewTopic, _PlannedTopic]):
             if not is_integer(partition, 0, MAX_INT32):
                 raise InvalidReplicaAssignmentError(f"{partition!r:.80} is not a partition id")
             if partition in by_id:
-                raise InvalidReplicaAssignmentError(f"partition {partition} is assigned twice")
+                raise InvalidReplicaAssignmentError(
+                    f"Found multiple manual partition assignments for partition {partition}"
+                )
             check_assignment(self.cluster, replicas, factor)
             check_active(self.cluster, replicas, partition)
             factor = len(replicas)
             by_id[partition] = replicas
         if not all(partition in by_id for partition in range(len(by_id))):
             raise InvalidReplicaAssignmentError(
-                "the partition ids must be 0, 1, 2, ... without gaps"
+                "partitions should be a consecutive 0-based integer sequence"
             )
         if self._rules.policy is not None:
             metadata = TopicMetadata(topic.name, None, None, by_id, topic.configs)
@@ -474,7 +480,8 @@ def check_active(cluster: ClusterMetadata, replicas: Sequence[int], partition: i
     """Raise InvalidReplicaAssignmentError if no replica of a manual assignment could lead."""
     if not any(is_active(cluster, broker) for broker in replicas):
         raise InvalidReplicaAssignmentError(
-            f"all brokers of partition {partition} are fenced or in controlled shutdown"
+            f"All brokers specified in the manual partition assignment for partition {partition} "
+            "are fenced or in controlled shutdown."
         )
 
 

@@ -59,6 +59,49 @@ def test_configurations_without_values_are_named_as_in_kafka() -> None:
 
 
 @pytest.mark.parametrize(
+    ("topic", "message"),
+    [
+        (
+            NewTopic("n", ID, 1, 0),
+            "Replication factor must be larger than 0, or -1 to use the default value.",
+        ),
+        (
+            NewTopic("n", ID, 0, 1),
+            "Number of partitions was set to an invalid non-positive value.",
+        ),
+        (
+            NewTopic("n", ID, -1, 1, {0: [0]}),
+            "A manual partition assignment was specified, but replication factor was not set to "
+            "-1.",
+        ),
+        (
+            NewTopic("n", ID, 1, -1, {0: [0]}),
+            "A manual partition assignment was specified, but numPartitions was not set to -1.",
+        ),
+        (
+            NewTopic("n", ID, -1, -1, {1: [0]}),
+            "partitions should be a consecutive 0-based integer sequence",
+        ),
+        (
+            NewTopic("n", ID, -1, -1, [(0, [0]), (0, [1])]),
+            "Found multiple manual partition assignments for partition 0",
+        ),
+        (
+            NewTopic("n", ID, -1, -1, {0: [3]}),
+            "All brokers specified in the manual partition assignment for partition 0 are fenced "
+            "or in controlled shutdown.",
+        ),
+    ],
+)
+def test_errors_of_create_topics_have_kafkas_messages(topic: NewTopic, message: str) -> None:
+    lab = Lab()
+    lab.do(fence_broker(lab.cluster, 3))
+    with pytest.raises(KraftError) as raised:
+        create_topic(lab.cluster, topic, placer=lab.placer)
+    assert str(raised.value) == message
+
+
+@pytest.mark.parametrize(
     ("topic", "error"),
     [
         (NewTopic("", ID, 1, 1), InvalidTopicError),
