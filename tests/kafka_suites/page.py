@@ -49,7 +49,8 @@ and what brokers do with its records. Classes that only create a topic and then 
 producers, consumers or groups are left out, and so are unit tests, which start no controller.
 
 The table shows the last recorded run of each class. Classes of `suites.toml` that it does not show
-have no recorded run.
+have no recorded run. Where the control has fewer tests than kraft, only those that fail with kraft
+were run.
 
 """
 
