@@ -16,7 +16,12 @@ from kraft.controller.runtime.operations import DecisionContext
 from kraft.controller.topics.partition_creation import NewPartitions
 from kraft.controller.topics.topic_creation import CreatedTopic, CreationRules, NewTopic
 from kraft.controller.topics.topic_deletion import DeletedTopic, DeletionRules, TopicToDelete
-from kraft.errors import KraftError, TopicAuthorizationError
+from kraft.errors import (
+    InvalidRequestError,
+    KraftError,
+    TopicAuthorizationError,
+    TopicDeletionDisabledError,
+)
 from kraft.image.security import AclOperation, ResourceType
 from kraft.metadata.identifiers import random_uuid
 from kraft.protocol.create_partitions import (
@@ -49,6 +54,8 @@ from kraft.server.plugins import Policies
 
 #: The first version of CreateTopics that returns configurations.
 _FIRST_WITH_CONFIGS = 5
+#: The first version of DeleteTopics whose clients know TOPIC_DELETION_DISABLED.
+_FIRST_WITH_DELETION_DISABLED = 3
 #: The first versions whose clients know THROTTLING_QUOTA_EXCEEDED (KIP-599).
 _CREATION_STRICT_SINCE = 6
 _DELETION_STRICT_SINCE = 5
@@ -231,7 +238,12 @@ def _delete_topics(runner: ControllerRunner) -> AnyApi:
             topics,
             DeletionRules(is_describable, is_deletable, context.mutations),
         )
-        results = await runner.submit(operation, timeout_ms=data.timeout_ms)
+        try:
+            results = await runner.submit(operation, timeout_ms=data.timeout_ms)
+        except TopicDeletionDisabledError as error:
+            if context.version < _FIRST_WITH_DELETION_DISABLED:
+                raise InvalidRequestError(str(error)) from error
+            raise
         return DeleteTopicsResponseData(responses=await in_slices(_deleted, results))
 
     def failed(data: DeleteTopicsRequestData, error: KraftError) -> DeleteTopicsResponseData:

@@ -139,6 +139,7 @@ from tests.unit.server.apis.listener_client import ask, ask_bytes, forward
 from tests.unit.server.controller_nodes import Quorum, RunScenario
 
 TOPIC_EXISTS = 36
+TOPIC_DELETION_DISABLED = 73
 STALE_BROKER_EPOCH = 77
 BROKER_ID_NOT_REGISTERED = 102
 INCONSISTENT_CLUSTER_ID = 104
@@ -235,6 +236,27 @@ def test_topics_are_created_extended_and_deleted_in_every_version(
             assert errors == ({name: 0} if version >= 6 else {name: 0, "missing": 3})
         remaining = {table.topic_name(number) for number in table.topic_numbers()}
         assert remaining == {"created-2"}
+
+    run_scenario(scenario, quorum)
+
+
+def test_disabled_deletion_is_an_invalid_request_before_version_3(
+    run_scenario: RunScenario, tmp_path: Path
+) -> None:
+    quorum = Quorum(tmp_path, settings={"delete.topic.enable": "false"})
+
+    async def scenario() -> None:
+        await quorum.start()
+        node = await leader(quorum)
+        for version in versions(DELETE_TOPICS):
+            request = (
+                DeleteTopicsRequestData([DeleteTopicState("t")], timeout_ms=30_000)
+                if version >= 6
+                else DeleteTopicsRequestData(topic_names=["t"], timeout_ms=30_000)
+            )
+            deleted = await ask(node, DELETE_TOPICS, version, request, DeleteTopicsResponseData)
+            expected = TOPIC_DELETION_DISABLED if version >= 3 else INVALID_REQUEST
+            assert [each.error_code for each in deleted.responses] == [expected]
 
     run_scenario(scenario, quorum)
 
