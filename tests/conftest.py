@@ -1,4 +1,4 @@
-"""How pytest-xdist spreads the tests over the machine's cores: which of them share a worker.
+"""Which tests share a worker when pytest-xdist spreads them over the machine's cores.
 
 A file stays on one worker, so that its module's fixtures are made once and its tests may build on
 each other. All tests that share a Spark session stay on one as well: a second JVM would cost more
@@ -9,8 +9,6 @@ them when the others are done.
 from __future__ import annotations
 
 import gc
-from contextlib import suppress
-from importlib import import_module
 from typing import Any
 
 import pytest
@@ -31,7 +29,6 @@ SPARK = "tests/unit/spark/"
 #: Begin with these, in this order.
 SLOWEST = (
     SPARK,
-    "tests/e2e/test_spark_cluster.py",
     "tests/simulation/",
     "tests/e2e/",
     "tests/durability/",
@@ -41,24 +38,6 @@ SLOWEST = (
     "tests/interop/test_live",
     "tests/interop/test_kafka",
 )
-
-
-def pytest_sessionstart(session: pytest.Session) -> None:
-    """Let each worker import another share of the test modules before it collects all of them.
-
-    pytest rewrites the assertions of a module at its first import, and keeps the result in a file.
-    Rewriting all of them takes fifteen seconds, which each worker would spend otherwise.
-    """
-    worker: dict[str, Any] | None = getattr(session.config, "workerinput", None)
-    if worker is None:
-        return
-    root, number = session.config.rootpath, int(worker["workerid"].removeprefix("gw"))
-    given = [root / argument.partition("::")[0] for argument in session.config.args]
-    files = sorted(file for path in given for file in path.rglob("test_*.py"))
-    for file in files[number :: worker["workercount"]]:
-        # Collection reports the errors, and skips what is not installed.
-        with suppress(Exception, pytest.skip.Exception):
-            import_module(".".join(file.relative_to(root).with_suffix("").parts))
 
 
 def pytest_collection_finish() -> None:
