@@ -67,6 +67,7 @@ cdef extern from *:
         uint64_t crc = 0xFFFFFFFFu;
         while (size >= 3 * KRAFT_LANE) {
             uint64_t second = 0, third = 0;
+            #pragma GCC unroll 8
             for (const uint8_t *stop = p + KRAFT_LANE; p < stop; p += 8) {
                 crc = kraft_crc_8(crc, kraft_load_8(p));
                 second = kraft_crc_8(second, kraft_load_8(p + KRAFT_LANE));
