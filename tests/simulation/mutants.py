@@ -50,7 +50,7 @@ from tests.simulation.quorum_mutants import QUORUM_MUTANTS, SHOWN_BY_SCENARIOS
 #: A third of what `make simulate` runs; the rarest mutants show in about one seed of 350.
 SEED_LIMIT = 700
 #: A seed of a whole cluster covers more.
-WHOLE_SEED_LIMIT = 60
+WHOLE_SEED_LIMIT = 200
 EVENT_LIMIT = 3000
 
 MUTANTS: dict[str, Callable[[], None]] = {}
