@@ -177,6 +177,7 @@ def session_settings(
             "spark.driver.bindAddress": "127.0.0.1",
             # The default of 200 is for clusters; adaptive execution merges small partitions.
             "spark.sql.shuffle.partitions": str(4 * (os.cpu_count() or 1)),
+            "spark.python.daemon.module": "kraft.spark.worker_daemon",
         }
     given = dict(config or {})
     java_options = [
