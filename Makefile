@@ -32,7 +32,7 @@ help:
 	@echo
 	@echo "make simulate               Simulate quorums with faults in virtual time, SEEDS=2000 EVENTS=10000; SEED=n replays one"
 	@echo "make simulate-controllers   The same with real controllers, simulated brokers and clients, SEEDS=100 EVENTS=4000"
-	@echo "make processes              Kill, pause and cut off the processes of a real quorum under load, CYCLES=30 NODES=3"
+	@echo "make processes              Kill, pause, cut off, flood and upgrade the processes of a real quorum, CYCLES=30 NODES=3"
 	@echo "make upgrade                Upgrade and downgrade a running quorum between two versions of kraft, FROM=c588195 ROUNDS=2"
 	@echo "make disk-proof             Crash a node's disk between any two calls and flip bits in its files, FLIPS=10000"
 	@echo "make mutants                Check that the simulation detects planted faults of the state machine"
@@ -76,7 +76,7 @@ demo: build
 # debugger.
 test: WORKERS ?= $(shell echo $$((1 + $$(getconf _NPROCESSORS_ONLN))))
 test: build
-	$(BIN)/python -m pytest tests -m "not interop and not spark_cluster" -n $(WORKERS)
+	$(BIN)/python -m pytest tests -m "not interop and not spark_cluster and not faults" -n $(WORKERS)
 
 # A master, two workers and their executors: too many JVMs for a test run of some minutes.
 spark-cluster: build
@@ -234,8 +234,10 @@ disk-proof: build
 processes: CYCLES ?= 30
 processes: NODES ?= 3
 processes: build
+	$(BIN)/python -m pytest tests/e2e -m faults -n 2
 	$(BIN)/python -m tests.e2e.quorum_chaos --cycles $(CYCLES) --nodes $(NODES) \
 	  $(if $(SEED),--seed $(SEED))
+	$(BIN)/python -m tests.e2e.quorum_chaos --cycles 4 --nodes 1 $(if $(SEED),--seed $(SEED))
 	$(BIN)/python -m tests.e2e.quorum_chaos --cycles $(CYCLES) --nodes $(NODES) --controllers \
 	  $(if $(SEED),--seed $(SEED))
 	$(BIN)/python -m tests.e2e.admin_chaos --cycles $(CYCLES) --nodes $(NODES) \

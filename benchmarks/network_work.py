@@ -169,7 +169,7 @@ class Loaded:
 
     async def delete_all(self) -> None:
         """Delete all topics that `create` and `create_small` have created."""
-        names, self._created = self._created, []
+        names = self._created
         connection = await self.admin()
         for begin in range(0, len(names), DELETIONS):
             topics = [DeleteTopicState(name) for name in names[begin : begin + DELETIONS]]
@@ -180,6 +180,7 @@ class Loaded:
                 if each.error_code != UNKNOWN_TOPIC_OR_PARTITION:
                     check(each.error_code, each.name)
         connection.close()
+        self._created = []
 
     # -- changes of every partition
 
@@ -215,6 +216,8 @@ class Loaded:
         others = [broker for broker in self.brokers.brokers if broker.rack != RACK]
         await self.brokers.rest()
         await self.brokers.burst(silent)
+        for broker in silent:
+            broker.is_fenced = True
         self.brokers.beat(others)
         begin_offset = last_offset = (await self.describe()).high_watermark
         cpu_s = end_cpu_s = self.quorum.cpu_seconds()
@@ -230,12 +233,12 @@ class Loaded:
         return last - first, end_cpu_s - cpu_s, last_offset - begin_offset
 
     async def rack_returns(self) -> None:
-        """Let all brokers send heartbeats until none is fenced."""
+        """Wait until no broker is fenced, and let all send heartbeats."""
         await self.brokers.rest()
-        self.brokers.beat()
         while any(broker.is_fenced for broker in self.brokers.brokers):
             await self.brokers.burst(self.brokers.brokers)
             await asyncio.sleep(0.2)
+        self.brokers.beat()
 
     # -- failures of controllers
 

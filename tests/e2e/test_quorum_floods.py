@@ -1,6 +1,7 @@
 """A running quorum under clients that use as many connections, observers and log lines as they can.
 
-The nodes run under ``ulimit -n 1024``, the limit of many shells and containers.
+The nodes run under ``ulimit -n 1024``, the limit of many shells and containers. `make processes`
+runs these tests.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ from tests.e2e.quorum_intruder import Intruder, frame_of
 from tests.harness.commands import Foreground, eventually, is_gone
 
 CROWD = 1000
+
+pytestmark = pytest.mark.faults
 
 
 @pytest.fixture
