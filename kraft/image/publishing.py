@@ -227,8 +227,12 @@ class ImagePublishing:
     def replace_cluster(self, cluster: MetadataState) -> None:
         """Continue with a cluster that was loaded from a snapshot; the next deltas are full."""
         self._cluster = cluster
-        self.image = None
         self._begin()
+        self.forget_image()
+
+    def forget_image(self) -> None:
+        """Release the last image, so that the table can be compacted; the next deltas are full."""
+        self.image = None
         self._needs_full = {publisher.name: _NEW for _, publisher in self._publishers}
 
     def publish(self, committed_offset: int) -> ImageDelta | None:

@@ -237,6 +237,17 @@ class MetadataState:
         self.table.forget(offset)
         self.state.forget(offset)
 
+    def compact(self) -> None:
+        """Drop the rows of removed partitions, and the journal: nothing before can be reverted.
+
+        Numbers of rows and topics change. Costs a pass over the table. Raises ReplayError while a
+        transaction is open, InvalidRequestError while an image of the table is in use.
+        """
+        if self.transaction_start is not None:
+            raise ReplayError("cannot compact the table: a transaction is open")
+        self.forget(self.next_offset)
+        self.table.compact()
+
     def _replay(self, offset: int, value: bytes) -> None:
         record = decode_value(value)
         if self._snapshot_offset is not None:

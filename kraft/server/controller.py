@@ -40,6 +40,7 @@ from kraft.controller.runtime.quorum_controller import QuorumController
 from kraft.controller.runtime.settings import ControllerSettings
 from kraft.errors import (
     NOT_LEADER_OR_FOLLOWER,
+    InvalidRequestError,
     InvalidUpdateVersionError,
     KraftError,
     NotControllerError,
@@ -76,6 +77,8 @@ _MAX_READ_SIZE = 1 << 20
 _MIN_READ_SIZE = 32 << 10
 #: Pause before the next read where committed records are not on the disk yet.
 _READ_RETRY_S = 0.002
+#: Pause before the next compaction where an image of the table is in use.
+_COMPACTION_RETRY_MS = 1000.0
 
 
 @dataclass(slots=True)
@@ -137,6 +140,7 @@ class ControllerRunner:
         self._last_leader = (-1, -1)
         self._loading: asyncio.Future[MetadataState] | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._next_compaction_ms = 0.0
 
     def begin(self, driver: Driver) -> None:
         self._driver = driver
@@ -263,6 +267,7 @@ class ControllerRunner:
         try:
             self._run_controller()
             self._publish()
+            self._compact()
         except Exception as error:
             self._fail(error)
             raise
@@ -281,6 +286,32 @@ class ControllerRunner:
             publishing.work()
             self._take_turn_soon()
 
+    def _is_compaction_due(self, now: float) -> bool:
+        return (
+            self.controller.is_compaction_due
+            and self._loading is None
+            and self.publishing.is_idle
+            and now >= self._next_compaction_ms
+        )
+
+    def _compact(self) -> None:
+        """Compact the table where it is due and all is committed; 0.1 s a million partitions."""
+        controller, now = self.controller, now_ms()
+        table, end_offset = controller.cluster.table, controller.cluster.next_offset
+        if not self._is_compaction_due(now) or controller.stable_offset < end_offset:
+            return
+        dead = table.row_count - table.partition_count
+        self.publishing.images.forget_image()
+        try:
+            controller.compact(now)
+        except InvalidRequestError as in_use:
+            self._next_compaction_ms = now + _COMPACTION_RETRY_MS
+            logger.debug("%s", in_use)
+        else:
+            taken_ms = now_ms() - now
+            logger.info("dropped the rows of %d deleted partitions in %.0f ms", dead, taken_ms)
+        self._publish()
+
     def _snapshot_stored(self, id: OffsetAndEpoch) -> None:
         assert self._driver is not None
         self._driver.add_snapshot(id)
@@ -295,15 +326,17 @@ class ControllerRunner:
             if self._claim is not None:
                 claim, self._claim = self._claim, None
                 self._activate(claim.epoch, now)
-            ready = controller.run(now, node.next_append_offset, may_append=node.may_append)
+            # A due compaction waits until all is committed, and writes wait for it.
+            may_append = node.may_append and not self._is_compaction_due(now)
+            ready = controller.run(now, node.next_append_offset, may_append=may_append)
             self._execute(ready)
             after = now_ms()
             controller.processing_times.note(after - now)
             if ready.wake_at_ms > after:
                 self._wake_at(ready.wake_at_ms, after)
                 return
-            if not node.may_append and ready.to_append is None and not ready.answers:
-                # The operations in the queue would write, and the disk is behind.
+            if not may_append and ready.to_append is None and not ready.answers:
+                # The operations in the queue would write.
                 self._wake_at(after + 1.0, after)
                 return
             now = after

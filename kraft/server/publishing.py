@@ -113,6 +113,11 @@ class MetadataPublishing:
         return self._has_slice or any(each.has_work for each in self.background)
 
     @property
+    def is_idle(self) -> bool:
+        """Whether no image is in use, apart from the last one."""
+        return self._output is None and not self.has_work
+
+    @property
     def _has_slice(self) -> bool:
         """Whether a slice of a snapshot can be generated."""
         output = self._output

@@ -310,6 +310,7 @@ def _settings(random: Random) -> tuple[ControllerSettings, tuple[Record, ...]]:
         leader_imbalance_check_interval_ms=random.choice((None, 2_000)),
         unclean_leader_election_interval_ms=random.choice((None, 3_000)),
         max_transaction_ms=random.choice((40, 300, 3_000)),
+        min_dead_rows=1,
     )
     level = random.choice((LATEST_PRODUCTION.value, MetadataVersion.IBP_3_7_IV2.value))
     bootstrap: list[Record] = [records.FeatureLevel(name=METADATA_VERSION, feature_level=level)]

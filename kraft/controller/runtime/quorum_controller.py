@@ -111,6 +111,8 @@ class QuorumController:
         self._touched_brokers = cluster.state.brokers.watch()
         self._broker_ends: dict[int, int] = {}
         self._transaction: Transaction | None = None
+        #: The operation that is decided in several events, and may know rows of the table.
+        self._unfinished: Operation | None = None
         #: Control batches that the raft layer appended and that are not committed yet.
         self._control_batches: deque[tuple[int, memoryview]] = deque()
         #: Operations that wait for the raft layer's response about kraft.version, by number.
@@ -133,6 +135,29 @@ class QuorumController:
         components may read up to it.
         """
         return self.cluster.stable_at(self.committed_offset)
+
+    @property
+    def is_compaction_due(self) -> bool:
+        """Whether `compact` would halve the table, and no decision under way knows rows of it."""
+        table = self.cluster.table
+        return (
+            table.row_count - table.partition_count
+            >= max(self.settings.min_dead_rows, table.partition_count)
+            and self._transaction is None
+            and self._unfinished is None
+            and self.cluster.transaction_start is None
+        )
+
+    def compact(self, now_ms: float) -> None:
+        """Drop the rows of removed partitions. Call it if `is_compaction_due`, with all committed.
+
+        Raises InvalidRequestError while an image of the table is in use.
+        """
+        cluster = self.cluster
+        assert self.stable_offset == cluster.next_offset, "a revert would need the journal"
+        cluster.compact()
+        if self.is_active:
+            self._periodic.index_partitions(cluster, self.queue, now_ms)
 
     # -- requests
 
@@ -197,6 +222,7 @@ class QuorumController:
         """
         self.context.now_ms, self.context.next_offset = now_ms, next_offset
         for late in self.queue.take_expired(now_ms):
+            self._finished(late.event)
             self.expired[late.event.name] += 1
             self._answer(late.event, error=_timed_out(late, now_ms))
         if not self.is_active:
@@ -216,6 +242,7 @@ class QuorumController:
         operation = waiting.event
         outcome = self._decide(operation)
         if outcome is None:
+            self._finished(operation)
             return
         if isinstance(outcome, KRaftVersionUpgrade):
             if not may_write:
@@ -230,7 +257,12 @@ class QuorumController:
         if len(outcome.records) and not may_write:
             self.queue.hold(waiting)
             return
+        self._finished(operation)
         self._apply_decision(operation, outcome)
+
+    def _finished(self, operation: Operation) -> None:
+        if operation is self._unfinished:
+            self._unfinished = None
 
     def _decide(self, operation: Operation) -> Decision[Any] | KRaftVersionUpgrade | None:
         """Decide the operation; return None if it is rejected, or if it begins a transaction.
@@ -270,6 +302,7 @@ class QuorumController:
         if operation.applied is not None:
             operation.applied(self.context, decision.response)
         if decision.is_partial:
+            self._unfinished = operation
             self.queue.prepend(operation, self.context.now_ms, deadline_ms=operation.deadline_ms)
         elif operation.token != INTERNAL:
             answer = Answer(operation.token, decision.response)
@@ -473,6 +506,7 @@ class QuorumController:
         for waiting in self.queue.take_all():
             if waiting.event.token != INTERNAL:
                 self._answer(waiting.event, error=_not_controller())
+        self._unfinished = None
         self.sessions.clear()
         self._broker_ends.clear()
         if self.cluster.next_offset > self.committed_offset:

@@ -16,7 +16,9 @@ class ControllerSettings:
     """Intervals in milliseconds; None switches a task off.
 
     ``max_transaction_ms`` bounds a metadata transaction. It has to be well below the session
-    timeout: an event that would fence or unfence a broker waits that long.
+    timeout: an event that would fence or unfence a broker waits that long. Rows of deleted
+    partitions are dropped when they are more than half of the table, and at least
+    ``min_dead_rows``.
     """
 
     decisions: DecisionSettings = field(default_factory=DecisionSettings)
@@ -26,6 +28,7 @@ class ControllerSettings:
     unclean_leader_election_interval_ms: int | None = 300_000
     delegation_token_expiry_check_interval_ms: int | None = None
     max_transaction_ms: int = 3_000
+    min_dead_rows: int = 65_536
 
     def __post_init__(self) -> None:
         if not 0 < self.max_transaction_ms < self.session_timeout_ms:

@@ -18,6 +18,7 @@ from kraft.errors import (
     RequestTimedOutError,
     TopicAlreadyExistsError,
 )
+from kraft.image.publishing import Image, ImageDelta
 from tests.unit.server.controller_nodes import (
     Quorum,
     RunScenario,
@@ -207,5 +208,44 @@ def test_a_stopped_node_takes_no_further_turn(run_scenario: RunScenario, tmp_pat
         await until(lambda: store.view.high_watermark > end)
         await asyncio.sleep(0.02)
         assert runner.publishing.images.image is image
+
+    run_scenario(scenario, quorum)
+
+
+class CountsDeltas:
+    """A publisher that counts the full deltas, and keeps none."""
+
+    name = "counts"
+    full = 0
+
+    def on_metadata_update(self, delta: ImageDelta, image: Image) -> None:
+        self.full += delta.is_full
+
+
+def test_nodes_drop_the_rows_of_deleted_partitions(
+    run_scenario: RunScenario, tmp_path: Path
+) -> None:
+    quorum = Quorum(tmp_path)
+
+    async def scenario() -> None:
+        await quorum.start()
+        await quorum.brokers(0)
+        publisher = CountsDeltas()
+        quorum.runner(1).publishing.images.register(publisher)
+        await quorum.create("kept", 3)
+        image = quorum.runner(1).publishing.images.image
+        for number in range(2):
+            await quorum.create(f"large-{number}", 70_000)
+            await quorum.ask(requests.delete_topics([TopicToDelete(f"large-{number}")]))
+            if image is not None:
+                # In use, so that its rows must stay; the node goes on.
+                await quorum.create("meanwhile", 2)
+                assert quorum.cluster(1).table.row_count == 70_005
+                image = None
+            await until(lambda: quorum.cluster(1).table.row_count == 5)
+        await quorum.create("afterwards", 1)
+        assert topics(quorum.cluster(1)) == {"kept": 3, "meanwhile": 2, "afterwards": 1}
+        # Registered, tried in vain, and compacted twice.
+        assert publisher.full == 4
 
     run_scenario(scenario, quorum)
