@@ -26,6 +26,9 @@ def _beside_kafka(
     return Row(title, f"network_{work}", f"kafka_network_{work}", conditions, floor, note=note)
 
 
+_FEWER = "the peer with 96,000 partitions; compared by the record"
+_HALF = "the peer with 1M partitions"
+
 NETWORK_ROWS = (
     _beside_kafka(
         "three controllers: create 1M partitions, request to response, all committed",
@@ -33,7 +36,7 @@ NETWORK_ROWS = (
         at_least_a_second(1_000_000),
         at_most_times(2, "network_bare_writers"),
         floor="network_bare_writers",
-        note="here one request; the peer, in requests of 8,000 partitions, eight in flight",
+        note="here one request; the peer 96,000 partitions, in requests of 8,000, eight in flight",
     ),
     _beside_kafka(
         "heartbeats of 300 brokers meanwhile, from when each was due",
@@ -50,16 +53,19 @@ NETWORK_ROWS = (
         "all leaders shrink the ISRs of 1M partitions at once (AlterPartition)",
         "shrink",
         at_least(10),
+        note=_FEWER,
     ),
     _beside_kafka(
         "zonal outage at 1M partitions, 100 of 300 brokers: first to last committed record",
         "outage",
         at_least(10),
+        note=_FEWER,
     ),
     _beside_kafka(
         "failover at 2M partitions: elected to the first request appended",
         "failover",
         at_most_ms(10),
+        note=_HALF,
     ),
     _beside_kafka("the same, elected to the response of that request", "failover_answered"),
     _beside_kafka("the same, from kill -9 of the leader on", "failover_from_kill"),
@@ -68,13 +74,14 @@ NETWORK_ROWS = (
         "applied, Vote and Fetch answered",
         "cold_start",
         at_most_ms(500),
+        note=_HALF,
     ),
     _beside_kafka(
         "memory of the active controller at 2M partitions",
         "memory",
         share_of_bytes("kafka_network_memory", 1 / 5),
         note="resident without mapped files; the peer's live heap after a full collection, classes "
-        "and code",
+        f"and code; {_HALF}",
     ),
     Row(
         "10M partitions: memory of three controllers",
