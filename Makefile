@@ -10,7 +10,7 @@ OTHER_KIND := $(filter-out $(STAMP),$(wildcard $(VENV)/.built-*))
 # Tests start hundreds of Python processes, which would all compile the package's modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help build demo test spark-cluster lint lint-style lint-types docs package release-check interop interop-matrix leadership-moves kafka-tests bench bench-quick bench-peers fuzz clean \
+.PHONY: help build demo test spark lint lint-style lint-types docs package release-check interop interop-matrix leadership-moves kafka-tests bench bench-quick bench-peers fuzz clean \
   bench-instructions bench-compare baseline history performance-page \
   differential differential-coverage otava simulate simulate-controllers mutants core-mutants sanitize disk-proof processes upgrade soak soak-simulate soak-processes
 
@@ -18,7 +18,7 @@ help:
 	@echo "make build                  Set up the environment and build the extensions for this machine; KRAFT_DEBUG=1 adds checks"
 	@echo "make demo                   Open a real cluster's metadata and grow it to a million partitions"
 	@echo "make test                   Run the tests that need no Java, on all cores; WORKERS=0 runs in one process"
-	@echo "make spark-cluster          Run the analyses on a Spark cluster of processes (needs Java 17)"
+	@echo "make spark                  Run the tests of data sources, store and analyses on Spark, the last also on a cluster of processes (needs Java 17)"
 	@echo "make lint                   Run ruff, mypy, stubtest, cython-lint and the import linter"
 	@echo "make docs                   Build the documentation site into build/site (needs npm); a warning fails it"
 	@echo
@@ -76,11 +76,12 @@ demo: build
 # debugger.
 test: WORKERS ?= $(shell echo $$((1 + $$(getconf _NPROCESSORS_ONLN))))
 test: build
-	$(BIN)/python -m pytest tests -m "not interop and not spark_cluster and not faults" -n $(WORKERS)
+	$(BIN)/python -m pytest tests -m "not interop and not spark and not faults" -n $(WORKERS)
 
-# A master, two workers and their executors: too many JVMs for a test run of some minutes.
-spark-cluster: build
-	$(BIN)/python -m pytest tests/e2e -m spark_cluster
+# One process has the session of tests/unit/spark, the other the cluster: a master, two workers and
+# their executors.
+spark: build
+	$(BIN)/python -m pytest tests/unit/spark tests/e2e -m spark -n 2
 
 BENCH_RUN := full
 bench: build

@@ -167,7 +167,7 @@ def _analysed(points: Path, *masters: str) -> list[dict[str, Any]]:
     return results
 
 
-@pytest.mark.spark_cluster
+@pytest.mark.spark
 def test_the_same_findings_on_one_thread_on_two_and_on_a_cluster(
     cluster: str, tmp_path: Path
 ) -> None:
