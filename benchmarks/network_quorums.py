@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import socket
 import subprocess
 import time
@@ -274,6 +275,9 @@ class KafkaQuorum(NetworkQuorum):
             "-Dorg.slf4j.simpleLogger.log.org.apache.kafka.controller=warn",
         )
         command = self._jars.command("kafka.Kafka", node.config_path, jvm=jvm)
+        if setpriv := shutil.which("setpriv"):
+            # A killed benchmark leaves no JVM with gigabytes of heap.
+            command = [setpriv, "--pdeathsig", "KILL", *command]
         node.process = logged(command, node.log_path, cwd=node.config_path.parent)
 
     def metadata_directory(self, node: LocalNode) -> Path:
