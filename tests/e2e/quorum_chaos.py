@@ -114,9 +114,10 @@ class Chaos:
             (self.kill_while_starting, 3),
             (self.pause_one, 2),
             (self.pause_leader, 3),
-            (self.pause_leader_and_kill_another, 2),
             (self.stop_leader, 2),
         ]
+        if len(quorum.nodes) > 1:
+            self._faults.append((self.pause_leader_and_kill_another, 2))
 
     def run(self, cycles: int, report: Callable[[str], None] = lambda line: None) -> None:
         self.quorum.start()
