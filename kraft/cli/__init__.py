@@ -1,122 +1,13 @@
 """The ``kraft`` command.
 
-Runs a command, and maps errors, Ctrl-C and a closed pipe to exit codes and messages. A command is a
-module of this package with a typer ``app``; `_COMMANDS` lists them. A module is imported only when
-its command is called or when help lists it, so that ``kraft --help`` is fast. For the same reason
-the functions of a command import the library themselves.
+`main` is its entry point. ``commands`` has the table of all commands, which are typer's;
+``node_start`` starts a node without typer, whose import takes a fifth of a node's start.
 """
 
 from __future__ import annotations
 
-import os
 import sys
-from importlib import import_module
 from io import TextIOWrapper
-from typing import TYPE_CHECKING, Any
-
-import typer
-from typer.core import TyperGroup
-from typer.main import get_command
-
-from kraft.cli.exit_codes import BROKEN_PIPE, EPILOG, INTERRUPTED, REFUSED
-from kraft.errors import KraftError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-# Command -> the module with its ``app``, in the order of help.
-_COMMANDS: dict[str, str] = {
-    "open": "kraft.cli.open",
-    "log": "kraft.cli.log",
-    "topics": "kraft.cli.topics",
-    "brokers": "kraft.cli.brokers",
-    "snapshot": "kraft.cli.snapshot",
-    "verify": "kraft.cli.verify",
-    "salvage": "kraft.cli.salvage",
-    "storage": "kraft.cli.storage",
-    "server": "kraft.cli.server",
-    "quorum": "kraft.cli.quorum",
-    "up": "kraft.cli.up",
-    "lab": "kraft.cli.lab",
-    "sweep": "kraft.cli.sweep",
-    "bench": "kraft.cli.bench",
-    "regress": "kraft.cli.regress",
-    "doctor": "kraft.cli.doctor",
-}
-
-
-class CommandGroup(TyperGroup):
-    """The commands of the table, each imported on first use."""
-
-    def list_commands(self, ctx: Any) -> list[str]:
-        return list(_COMMANDS)
-
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        if cmd_name not in _COMMANDS:
-            return None
-        command = get_command(import_module(_COMMANDS[cmd_name]).app)
-        command.name = cmd_name
-        return command
-
-    def invoke(self, ctx: Any) -> Any:
-        return _with_exit_codes(lambda: super(CommandGroup, self).invoke(ctx))
-
-
-def _with_exit_codes(run: Callable[[], Any]) -> Any:
-    """Run a command; convert an error, Ctrl-C and a closed pipe to an exit code."""
-    try:
-        result = run()
-        sys.stdout.flush()
-        return result
-    except KraftError as error:
-        notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
-        print(f"error: {error}{notes}", file=sys.stderr)
-        raise typer.Exit(REFUSED) from None
-    except BrokenPipeError:
-        # The reader is gone: discard the rest, as flushing it at exit would fail again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise typer.Exit(BROKEN_PIPE) from None
-    except OSError as error:
-        print(f"error: {error}", file=sys.stderr)
-        raise typer.Exit(REFUSED) from None
-    except KeyboardInterrupt:
-        raise typer.Exit(INTERRUPTED) from None
-
-
-app = typer.Typer(
-    name="kraft",
-    cls=CommandGroup,
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode="rich",
-    pretty_exceptions_enable=False,
-    epilog=EPILOG,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-
-
-def _show_version(wanted: bool) -> None:
-    if wanted:
-        from kraft import __version__
-
-        print(f"kraft {__version__}")
-        raise typer.Exit()
-
-
-@app.callback()
-def _kraft(
-    version: bool = typer.Option(
-        False,
-        "--version",
-        help="Print the version and exit.",
-        is_eager=True,
-        callback=_show_version,
-    ),
-) -> None:
-    """Inspect, verify and repair a Kafka cluster's KRaft metadata, run controllers, simulate failures.
-
-    Commands never change a directory that they read. Only `snapshot write`, `salvage`, `storage format`, `lab`, `server` and `up` write, to the directory that their options name. `topics create`, `alter` and `delete` and `quorum` change a running quorum.
-    """  # noqa: E501  (help joins no lines: each paragraph is one)
 
 
 def main() -> None:
@@ -125,4 +16,13 @@ def main() -> None:
         # A character that the terminal's encoding lacks is printed as "?", as by Kafka's tools.
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")
+    if sys.argv[1:3] == ["server", "start"]:
+        from kraft.cli.exit_codes import exit_code_of
+        from kraft.cli.node_start import read_plain_arguments, start_node
+
+        options = read_plain_arguments(sys.argv[3:])
+        if options is not None:
+            sys.exit(exit_code_of(lambda: start_node(options)))
+    from kraft.cli.commands import app
+
     app(prog_name="kraft")

@@ -1,4 +1,4 @@
-"""A node's configuration on the command line: its options, and notes about ignored settings.
+"""Load a node's configuration for a command, with notes about ignored settings.
 
 Every command that loads a configuration reports each setting that has no effect here.
 """
@@ -7,24 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from kraft.cli.output import Output
     from kraft.server.config.loading import ServerConfig
-
-ConfigOption = Annotated[
-    Path,
-    typer.Option(
-        "--config",
-        "-c",
-        metavar="FILE",
-        help="The node's configuration, a .properties file as for Apache Kafka.",
-        show_default=False,
-    ),
-]
 
 
 def load_configuration(output: Output, path: Path, overrides: Iterable[str] = ()) -> ServerConfig:

@@ -1,5 +1,13 @@
 """The exit codes of every command; scripts rely on them."""
 
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+
+from kraft.errors import KraftError
+
 #: Success.
 OK = 0
 #: Failed: the message on stderr begins with ``error:`` and names file, offset and byte where known.
@@ -22,3 +30,26 @@ EPILOG = (
     "3 done, with a finding: states that differ, a torn or damaged log, an open transaction · "
     "4 done, and a check failed (stderr names it) · 130 Ctrl-C"
 )
+
+
+def exit_code_of(run: Callable[[], object]) -> int:
+    """Run a command; return `OK`, or the exit code of an error, which is printed, of Ctrl-C, or of
+    a closed pipe.
+    """
+    try:
+        run()
+        sys.stdout.flush()
+    except KraftError as error:
+        notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
+        print(f"error: {error}{notes}", file=sys.stderr)
+        return REFUSED
+    except BrokenPipeError:
+        # The reader is gone: discard the rest, as flushing it at exit would fail again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return BROKEN_PIPE
+    except OSError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return REFUSED
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    return OK

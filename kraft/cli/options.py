@@ -26,6 +26,17 @@ MetadataPath = Annotated[
     ),
 ]
 
+ConfigOption = Annotated[
+    Path,
+    typer.Option(
+        "--config",
+        "-c",
+        metavar="FILE",
+        help="The node's configuration, a .properties file as for Apache Kafka.",
+        show_default=False,
+    ),
+]
+
 FromOption = Annotated[
     Path,
     typer.Option(

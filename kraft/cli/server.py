@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import gc
-import os
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from kraft.cli.exit_codes import EPILOG
+from kraft.cli.node_start import StartOptions, start_node
 from kraft.cli.options import LogFormat, LogFormatOption, MaxTransactionOption
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, epilog=EPILOG)
@@ -63,36 +62,12 @@ def start(
 
       kraft server start controller.properties --log-format json --override kraft.http.listener=127.0.0.1:9404
     """  # noqa: E501  (help joins no lines: each paragraph is one)
-    # Imports leave no garbage, and passes over all modules take a tenth of the start; `run` turns
-    # the collector on again.
-    gc.disable()
-    # kraft uses no linear algebra, whose threads numpy would start, and let spin, at its import.
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    from kraft.cli.configuration import load_configuration
-    from kraft.cli.output import Output
-
-    output = Output()
-    loaded = load_configuration(output, config, override or ())
-    if loaded.is_controller and loaded.is_broker:
-        unserved = ", ".join(
-            str(one) for one in loaded.listeners if one not in loaded.controller_listeners
+    start_node(
+        StartOptions(
+            config,
+            tuple(override or ()),
+            max_transaction_ms,
+            log_as_json=log_format is LogFormat.JSON,
+            until_stdin_closes=until_stdin_closes,
         )
-        output.note(
-            f"{loaded.path}: process.roles has broker, which kraft does not run: only the "
-            f"controller runs, and no process listens at {unserved}"
-        )
-    from kraft.server.logs import configure_logging
-    from kraft.server.opening import StoreOpening
-
-    configure_logging(loaded.node_id, as_json=log_format is LogFormat.JSON)
-    opening = StoreOpening(loaded)
-    # A third of the start-up: imported while the store is being opened.
-    from kraft.server.process import QuorumNode, run
-
-    run(
-        loaded,
-        until_stdin_closes=until_stdin_closes,
-        make_node=lambda config: QuorumNode(
-            config, max_transaction_ms=max_transaction_ms, opening=opening
-        ),
     )

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kraft.cli.configuration import ConfigOption, load_configuration
+from kraft.cli.configuration import load_configuration
 from kraft.cli.exit_codes import EPILOG, FOUND
-from kraft.cli.options import JsonOption
+from kraft.cli.options import ConfigOption, JsonOption
 
 if TYPE_CHECKING:
     from kraft.metadata.directory import MetaProperties

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from typer.testing import CliRunner
 
-from kraft.cli import app
+from kraft.cli.commands import app
 
 
 class Ran(NamedTuple):

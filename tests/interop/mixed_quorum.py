@@ -22,7 +22,7 @@ from typer.testing import CliRunner
 
 import kraft
 from kraft._core.log.log import Log
-from kraft.cli import app
+from kraft.cli.commands import app
 from kraft.errors import KraftError
 from kraft.network.quorum_client import QuorumClient
 from kraft.raft.rpc import DescribeQuorumResponse

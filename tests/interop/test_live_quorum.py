@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from kraft import errors
 from kraft._core.bytes.batch import scan
-from kraft.cli import app
+from kraft.cli.commands import app
 from kraft.cli.quorum import status_fields
 from kraft.network.quorum_client import QuorumClient, QuorumRefusedError
 from kraft.network.transport import Transport, TransportConfig

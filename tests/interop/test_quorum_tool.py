@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 from typer.testing import CliRunner
 
-from kraft.cli import app
+from kraft.cli.commands import app
 from kraft.raft import rpc as m
 from kraft.raft.voters import ReplicaKey
 from tests.harness.kafka_jars import Jars

@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from kraft import open_metadata
-from kraft.cli import app
+from kraft.cli.commands import app
 from kraft.metadata.directory import MetadataDirectory
 from kraft.metadata.properties import parse_properties
 from kraft.records import LATEST_PRODUCTION, SUPPORTED_FEATURES, MetadataVersion

@@ -12,13 +12,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kraft.configdef import ConfigType, ConfigValueError, read
-from kraft.controller.configs.client_quotas import is_ip_address
-from kraft.controller.quotas.limits import QuotaWindows
 from kraft.errors import InvalidConfigError
 from kraft.server.config.settings import NO_LIMIT, SETTINGS
 from kraft.server.config.values import read_csv_map, read_setting
 
 if TYPE_CHECKING:
+    from kraft.controller.quotas.limits import QuotaWindows
     from kraft.network.listener import Limits
 
 _WHERE = "the dynamic configuration"
@@ -47,12 +46,15 @@ def read_ip_limits(text: str, resolve: Callable[[str], str]) -> dict[str, int]:
 
     ``resolve`` returns the address of a host name. Raises ConfigValueError.
     """
-    # Imported here: formatting needs no network.
+    if not text:
+        return {}
+    # Imported here: formatting needs no network, and a start opens its store first.
+    from kraft.controller.configs.client_quotas import is_ip_address
     from kraft.network.creation_rates import parsed_address
     from kraft.security.hosts import java_host
 
     limits: dict[str, int] = {}
-    for host, count in read_csv_map(text).items() if text else ():
+    for host, count in read_csv_map(text).items():
         address = parsed_address(host) if is_ip_address(host) else java_host(resolve(host))
         limits[address] = int(read(ConfigType.INT, count))
     return limits

@@ -20,7 +20,6 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from kraft.controller.quotas.limits import QuotaWindows
 from kraft.errors import InvalidConfigError
 from kraft.metadata.properties import read_properties
 from kraft.raft.voters import Endpoint, VoterSet
@@ -39,6 +38,7 @@ from kraft.server.config.settings import (
 )
 
 if TYPE_CHECKING:
+    from kraft.controller.quotas.limits import QuotaWindows
     from kraft.controller.runtime.settings import ControllerSettings
     from kraft.controller.security.delegation_tokens import TokenSettings
     from kraft.network.listener import Limits
@@ -220,6 +220,8 @@ class ServerConfig:
 
     def quotas(self) -> QuotaWindows:
         """Return the windows in which quotas are measured."""
+        from kraft.controller.quotas.limits import QuotaWindows
+
         settings = self.settings
         return QuotaWindows(
             settings.quota_window_num,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from typer.testing import CliRunner
 
-from kraft.cli import app
+from kraft.cli.commands import app
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -14,7 +14,7 @@ pytest.importorskip("numba")
 pytest.importorskip("pyspark")
 
 from kraft import Metadata, open_metadata
-from kraft.cli import app
+from kraft.cli.commands import app
 from kraft.lab.outages import plan_outages, sweep_arrays, sweep_outages
 from kraft.spark.outages import load, save, sweep
 
