@@ -26,3 +26,6 @@ class Handler:
     #: Without this request a broker is fenced or a controller counts as failed. It is therefore
     #: never queued behind other requests, and its connection has the priority of a replica's.
     keeps_alive: bool = False
+    #: The request may wait some milliseconds while the node has nothing else to do, so that several
+    #: are handled together.
+    is_gathered: bool = False

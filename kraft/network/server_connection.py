@@ -282,7 +282,13 @@ class ServerConnection(FrameProtocol):
 
     def frame_received(self, frame: Buffer) -> None:
         self._began_s, self._request_size = time.monotonic(), len(frame)
-        self._handle_frame(frame)
+        owner = self._owner
+        is_gathered = int.from_bytes(frame[:2], "big") in owner.gathered_apis
+        if is_gathered and owner.request_count == 0 and not self.has_more:
+            self._keep(frame)
+            owner.gather(self)
+        else:
+            self._handle_frame(frame)
 
     def _handle_frame(self, frame: Buffer) -> None:
         try:
@@ -296,18 +302,14 @@ class ServerConnection(FrameProtocol):
         if self._header is None and not self._is_stalled:
             self._release_memory()
 
-    def _stall(self, frame: Buffer) -> None:
-        """Keep the frame, and read no further, until other requests are done."""
+    def _keep(self, frame: Buffer) -> None:
+        """Keep the frame, and read no further, until `resume`."""
         self.hold()
         self._is_stalled = True
         self._stalled_frame = frame
-        self._owner.stalled.append(self)
 
-    def resume_soon(self) -> None:
-        """Handle the kept frame, from the event loop."""
-        self._loop.call_soon(self._resume)
-
-    def _resume(self) -> None:
+    def resume(self) -> None:
+        """Handle the kept frame; called by the event loop."""
         if not self._is_stalled:
             return
         self._is_stalled = False
@@ -349,7 +351,8 @@ class ServerConnection(FrameProtocol):
         if handler is not None:
             if not handler.keeps_alive:
                 if owner.request_count >= owner.limits.max_requests:
-                    self._stall(frame)
+                    self._keep(frame)
+                    owner.stalled.append(self)
                     return
                 owner.request_count += 1
             self._begin_work(header)

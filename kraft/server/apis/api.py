@@ -252,4 +252,9 @@ def handler_of(
         errors[api.api.name, reply.error] += 1
         return HandlerAnswer(reply.body, reply.throttle_ms)
 
-    return Handler(api.api, answer, keeps_alive=api.api.key in KEEPS_ALIVE)
+    return Handler(
+        api.api,
+        answer,
+        keeps_alive=api.api.key in KEEPS_ALIVE,
+        is_gathered=api.api is BROKER_HEARTBEAT,
+    )

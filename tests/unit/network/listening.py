@@ -113,6 +113,8 @@ class Node:
     beats: list[bytes] = field(default_factory=list)
     #: Heartbeats wait for this, if it is set, before they are answered.
     may_beat: asyncio.Event | None = None
+    #: Whether heartbeats may wait for others, as those of the controller's handler.
+    gathers_beats: bool = False
     #: Heartbeats whose handler was cancelled.
     cancelled_beats: int = 0
     backlog: int = BACKLOG
@@ -201,7 +203,9 @@ def play(request: pytest.FixtureRequest) -> Callable[..., None]:
         )
         handlers = {
             CREATE_TOPICS.key: Handler(CREATE_TOPICS, node.echo),
-            BROKER_HEARTBEAT.key: Handler(BROKER_HEARTBEAT, node.beat, keeps_alive=True),
+            BROKER_HEARTBEAT.key: Handler(
+                BROKER_HEARTBEAT, node.beat, keeps_alive=True, is_gathered=node.gathers_beats
+            ),
         }
         node.transport = Transport(config, node.deliver, node.resolve, features, handlers, standing)
         await node.transport.start()

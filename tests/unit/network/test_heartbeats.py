@@ -8,9 +8,17 @@ from collections.abc import Callable
 
 import pytest
 
+from kraft.network import listener
 from kraft.network.server_connection import ServerConnection
 from kraft.protocol.headers import request_frame
-from tests.unit.network.listening import BROKER_HEARTBEAT, Node, play, until
+from tests.unit.network.listening import (
+    BROKER_HEARTBEAT,
+    CREATE_TOPICS,
+    Node,
+    play,
+    settle,
+    until,
+)
 
 __all__ = ["play"]
 
@@ -105,3 +113,54 @@ def test_heartbeats_of_others_go_between_those_that_one_peer_sends_at_once(
         assert node.beats.index(b"other") < 2
 
     play(scenario)
+
+
+def test_an_idle_node_handles_the_heartbeats_of_several_brokers_together(
+    play: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listener, "GATHER_S", 0.2)
+
+    async def scenario(node: Node) -> None:
+        clients = [await node.client() for _ in range(3)]
+        for number, client in enumerate(clients):
+            await client.send(beat(b"%d" % number))
+            await settle()
+            assert not node.beats
+        await until(lambda: node.beats)
+        assert sorted(node.beats) == [b"0", b"1", b"2"]
+        for client in clients:
+            await client.frame()
+        await answered(node, beat(b"beat"))
+
+    play(scenario, gathers_beats=True)
+
+
+def test_during_another_request_a_heartbeat_is_answered_on_arrival(
+    play: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listener, "GATHER_S", 3600.0)
+
+    async def scenario(node: Node) -> None:
+        creating = await node.client()
+        await creating.send(request_frame(CREATE_TOPICS, 7, 1, "a", b"topics"))
+        await until(lambda: node.transport.listener.request_count)
+        await answered(node, beat(b"beat"))
+
+    play(scenario, is_quick=False, gathers_beats=True)
+
+
+def test_a_gathered_heartbeat_of_a_closed_connection_is_dropped(
+    play: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listener, "GATHER_S", 0.2)
+
+    async def scenario(node: Node) -> None:
+        gone, other = await node.client(), await node.client()
+        await gone.send(beat(b"gone"))
+        await other.send(beat(b"other"))
+        await settle()
+        await gone.close()
+        await other.frame()
+        assert node.beats == [b"other"]
+
+    play(scenario, gathers_beats=True)
