@@ -12,6 +12,7 @@ from abc import abstractmethod
 from kraft.errors import NONE, UNSUPPORTED_VERSION
 from kraft.raft.connections import InFlight
 from kraft.raft.epoch_state import EpochState
+from kraft.raft.outbox import Needs
 from kraft.raft.rpc import VoteRequest, VoteResponse
 from kraft.raft.state import Handover, NodeState
 from kraft.raft.transitions import TransitionCause
@@ -105,7 +106,7 @@ class NomineeState(EpochState):
                     self.is_pre_vote,
                 )
                 endpoint = node.endpoint_of(voter.id)
-                node.send_request(voter.id, endpoint, request, is_epoch_only=False)
+                node.send_request(voter.id, endpoint, request, needs=Needs.LOG)
 
     def handle_vote_response(
         self, source: int, request: VoteRequest, response: VoteResponse

@@ -22,6 +22,7 @@ from kraft.raft.interface import (
     Append,
     Appended,
 )
+from kraft.raft.outbox import Needs
 from kraft.raft.rpc import (
     AddRaftVoterRequest,
     AddRaftVoterResponse,
@@ -146,7 +147,7 @@ class EpochState(RoleState):
     def serve_fetch(self, request: FetchRequest, reply_to: int) -> None:
         """Respond to a valid Fetch."""
         response = self.empty_fetch(self.leader_error(request.epoch))
-        self.node.outbox.respond(reply_to, response, is_epoch_only=True)
+        self.node.outbox.respond(reply_to, response, needs=Needs.EPOCH)
 
     def empty_fetch(self, error: int) -> FetchResponse:
         node = self.node
@@ -165,7 +166,7 @@ class EpochState(RoleState):
             request.snapshot_id,
         )
         self.serve_fetch_snapshot(request, response)
-        node.outbox.respond(reply_to, response, is_epoch_only=True)
+        node.outbox.respond(reply_to, response, needs=Needs.EPOCH)
 
     def serve_fetch_snapshot(
         self, request: FetchSnapshotRequest, response: FetchSnapshotResponse

@@ -27,6 +27,7 @@ from kraft.errors import (
 from kraft.raft.connections import NEVER, InFlight
 from kraft.raft.epoch_state import EpochState
 from kraft.raft.interface import InstallSnapshot, StoreSnapshotChunk
+from kraft.raft.outbox import Needs
 from kraft.raft.rpc import (
     AddRaftVoterRequest,
     AddRaftVoterResponse,
@@ -193,7 +194,7 @@ class FollowerState(EpochState):
             # Even while a bootstrap server does not answer: waiting for it would cost the fetch
             # timeout, and thereby an election.
             leader = node.endpoint_of(leader_id)
-            node.send_request(leader_id, leader, node.fetch_request(), is_epoch_only=False)
+            node.send_request(leader_id, leader, node.fetch_request(), needs=Needs.LOG)
 
     def handle_fetch_response(
         self, source: int, request: FetchRequest, response: FetchResponse
@@ -327,7 +328,7 @@ class FollowerState(EpochState):
                 self.config.fetch_snapshot_max_bytes,
             )
             if not node.send_request(
-                node.leader_id, leader, request, is_epoch_only=True, is_next=in_flight > 0
+                node.leader_id, leader, request, needs=Needs.EPOCH, is_next=in_flight > 0
             ):
                 return
             download.requested_position += download.chunk_size
@@ -444,7 +445,7 @@ class FollowerState(EpochState):
         if request is None:
             return False
         leader = node.endpoint_of(node.leader_id)
-        return node.send_request(node.leader_id, leader, request, is_epoch_only=False)
+        return node.send_request(node.leader_id, leader, request, needs=Needs.LOG)
 
     def _update_request(self) -> UpdateRaftVoterRequest | None:
         """Return the UpdateRaftVoter of this voter; None if the leader's data are up to date."""

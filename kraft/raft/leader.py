@@ -25,6 +25,7 @@ from kraft.raft.epoch_state import EpochState
 from kraft.raft.fetch_purgatory import FetchPurgatory
 from kraft.raft.interface import Append, Appended
 from kraft.raft.log_view import BOOTSTRAP_SNAPSHOT
+from kraft.raft.outbox import Needs
 from kraft.raft.reconfiguration import VoterChanges
 from kraft.raft.replicas import Replicas
 from kraft.raft.rpc import (
@@ -102,7 +103,11 @@ class LeaderState(EpochState):
         return records
 
     def _send_begin_quorum_epochs(self) -> None:
-        """Send BeginQuorumEpoch to every voter that has not fetched lately (KAFKA-16926)."""
+        """Send BeginQuorumEpoch to every voter that has not fetched lately (KAFKA-16926).
+
+        It need not wait for this node's disk: a majority's votes are durable, so that no other node
+        can lead this epoch. The responses to fetches wait.
+        """
         node, config = self.node, self.config
         if self._begin_epoch_at_ms > node.now_ms:
             return
@@ -115,7 +120,7 @@ class LeaderState(EpochState):
                     config.cluster_id, node.epoch, config.node_id, voter.key, config.endpoints
                 )
                 endpoint = node.endpoint_of(voter.id)
-                node.send_request(voter.id, endpoint, request, is_epoch_only=True)
+                node.send_request(voter.id, endpoint, request, needs=Needs.NOTHING)
 
     # -- as time goes by
 
@@ -211,7 +216,7 @@ class LeaderState(EpochState):
             wait_ms = min(request.max_wait_ms, self.config.fetch_timeout_ms)
             self.purgatory.add(reply_to, request, node.now_ms + wait_ms)
             return
-        node.outbox.respond(reply_to, response, is_epoch_only=True)
+        node.outbox.respond(reply_to, response, needs=Needs.EPOCH)
 
     def _answer_fetch(self, request: FetchRequest, *, is_new: bool) -> FetchResponse:
         """Return the response to a fetch at this moment.
@@ -283,7 +288,7 @@ class LeaderState(EpochState):
 
     def _answer_waiting(self, reply_to: int, request: FetchRequest) -> None:
         response = self._answer_fetch(request, is_new=False)
-        self.node.outbox.respond(reply_to, response, is_epoch_only=True)
+        self.node.outbox.respond(reply_to, response, needs=Needs.EPOCH)
 
     def handle_abandoned(self, reply_to: int) -> None:
         self.purgatory.pop(reply_to)
@@ -320,7 +325,7 @@ class LeaderState(EpochState):
             tuple(replicas.describe(key) for key in replicas.observer_keys()),
             {voter.id: voter.endpoints for voter in node.voters},
         )
-        node.outbox.respond(reply_to, response, is_epoch_only=True)
+        node.outbox.respond(reply_to, response, needs=Needs.EPOCH)
 
     # -- changes of the voters
 
@@ -384,4 +389,4 @@ class LeaderState(EpochState):
         self.voter_changes.fail()
         for reply_to in self.purgatory.waiting:
             response = self.empty_fetch(NOT_LEADER_OR_FOLLOWER)
-            self.node.outbox.respond(reply_to, response, is_epoch_only=True)
+            self.node.outbox.respond(reply_to, response, needs=Needs.EPOCH)

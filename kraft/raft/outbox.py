@@ -1,9 +1,11 @@
 """Outbox of a raft node: the writes and messages of a step, and messages that wait for writes.
 
-A message leaves the node only when the writes that it depends on are durable. A message that
-depends on the epoch alone waits for the last write of quorum-state; every other message waits for
-all writes before it. A driver can therefore send whatever it is given at once, and cannot get the
-order wrong (KAFKA-10533).
+A message leaves the node only when the writes that it depends on are durable (`Needs`). A driver
+can therefore send whatever it is given at once, and cannot get the order wrong (KAFKA-10533).
+
+No message waits for a write of quorum-state that only adds the name of another node as leader:
+votes decide who can lead an epoch, and those were durable before. Kafka's follower syncs the file
+before its first fetch.
 
 `NodeState` and the roles fill the outbox, `Node.step` returns its `RaftReady`.
 """
@@ -11,6 +13,7 @@ order wrong (KAFKA-10533).
 from __future__ import annotations
 
 from collections import deque
+from enum import Enum
 
 from kraft.raft.interface import (
     AppendBatches,
@@ -24,10 +27,19 @@ from kraft.raft.log_view import LogView
 from kraft.raft.rpc import Response
 
 
+class Needs(Enum):
+    """What must be durable before a message is sent."""
+
+    NOTHING = "nothing: all that it says was durable before"
+    EPOCH = "the last write of quorum-state: it depends on epoch and vote, and not on the log"
+    LOG = "all writes before it"
+
+
 class Outbox:
     """What one node writes and sends. It advances the durable end of ``log``."""
 
     __slots__ = (
+        "_awaited_sequence",
         "_held",
         "_log",
         "_state_sequence",
@@ -43,8 +55,10 @@ class Outbox:
         self._log = log
         self._write_sequence = 0
         self._written_sequence = 0
-        #: The sequence of the last write of quorum-state.
+        #: The sequence of the last write of epoch or vote, and of the last one that messages wait
+        #: for at all.
         self._state_sequence = 0
+        self._awaited_sequence = 0
         #: Messages with the sequence that they wait for, ascending.
         self._held: deque[tuple[int, Send]] = deque()
         #: Appends that are not durable: their sequence and the log's end after them.
@@ -54,15 +68,20 @@ class Outbox:
 
     def write(self, write: Write) -> None:
         self.ready.to_write.append(write)
+        self._awaited_sequence = self._write_sequence + 1
 
-    def write_election_state(self, state: WriteElectionState) -> None:
-        """Write quorum-state; in place of a write of it that directly precedes in this step."""
+    def write_election_state(self, state: WriteElectionState, *, is_awaited: bool = True) -> None:
+        """Write quorum-state; in place of a write of it that directly precedes in this step.
+
+        ``is_awaited``: messages wait for it.
+        """
         to_write = self.ready.to_write
         if to_write and isinstance(to_write[-1], WriteElectionState):
             to_write[-1] = state
         else:
-            self.write(state)
-        self._state_sequence = self._write_sequence + 1
+            to_write.append(state)
+        if is_awaited:
+            self._state_sequence = self._awaited_sequence = self._write_sequence + 1
 
     def write_append(
         self, base_offset: int, end_offset: int, batches: memoryview | bytes | bytearray
@@ -97,16 +116,13 @@ class Outbox:
 
     # -- messages
 
-    def send(self, send: Send, is_epoch_only: bool) -> None:
-        """Send a message as soon as the writes that it depends on are durable.
-
-        ``is_epoch_only``: it depends on epoch and vote, and not on the log.
-        """
-        if is_epoch_only:
+    def send(self, send: Send, needs: Needs) -> None:
+        """Send a message as soon as what it needs is durable."""
+        sequence = 0
+        if needs is Needs.EPOCH:
             sequence = self._state_sequence
-        else:
-            # The writes of this step have the next sequence.
-            sequence = self._write_sequence + (1 if self.ready.to_write else 0)
+        elif needs is Needs.LOG:
+            sequence = self._awaited_sequence
         if sequence <= self._written_sequence:
             self.ready.to_send.append(send)
         elif not self._held or self._held[-1][0] <= sequence:
@@ -114,8 +130,8 @@ class Outbox:
         else:
             self._held = deque(sorted([*self._held, (sequence, send)], key=lambda held: held[0]))
 
-    def respond(self, reply_to: int, response: Response, *, is_epoch_only: bool = False) -> None:
-        self.send(SendResponse(reply_to, response), is_epoch_only)
+    def respond(self, reply_to: int, response: Response, *, needs: Needs = Needs.LOG) -> None:
+        self.send(SendResponse(reply_to, response), needs)
 
     # -- the end of a step
 

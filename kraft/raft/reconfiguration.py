@@ -22,6 +22,7 @@ from kraft.errors import (
     VOTER_NOT_FOUND,
 )
 from kraft.raft.connections import NEVER
+from kraft.raft.outbox import Needs
 from kraft.raft.replicas import Replicas
 from kraft.raft.rpc import (
     AddRaftVoterRequest,
@@ -137,7 +138,7 @@ class VoterChanges:
         if error == NONE:
             endpoint = pick_endpoint(request.endpoints, self._config.listener)
             id, ask = request.voter.id, ApiVersionsRequest()
-            if node.send_request(id, endpoint, ask, is_epoch_only=True):
+            if node.send_request(id, endpoint, ask, needs=Needs.EPOCH):
                 timeout_ms = max(0, min(request.timeout_ms, self._config.request_timeout_ms))
                 change = VoterChange(reply_to, node.now_ms + timeout_ms, request)
                 change.correlation = node.connections.last_correlation
@@ -366,7 +367,7 @@ class VoterChanges:
             response = UpdateKRaftVersionResponse(error, message)
         else:
             response = RemoveRaftVoterResponse(error, message)
-        self._node.outbox.respond(change.reply_to, response, is_epoch_only=True)
+        self._node.outbox.respond(change.reply_to, response, needs=Needs.EPOCH)
 
 
 def _is_complete(key: ReplicaKey) -> bool:

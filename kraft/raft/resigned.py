@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from kraft.raft.connections import InFlight
 from kraft.raft.epoch_state import EpochState
+from kraft.raft.outbox import Needs
 from kraft.raft.rpc import EndQuorumEpochRequest, VoteRequest
 from kraft.raft.state import Handover, NodeState
 from kraft.raft.transitions import TransitionCause
@@ -60,4 +61,4 @@ class ResignedState(EpochState):
                 self._preferred_candidates,
                 self.config.endpoints,
             )
-            node.send_request(id, node.endpoint_of(id), request, is_epoch_only=True)
+            node.send_request(id, node.endpoint_of(id), request, needs=Needs.EPOCH)

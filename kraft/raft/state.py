@@ -29,7 +29,7 @@ from kraft.raft.interface import (
     WriteElectionState,
 )
 from kraft.raft.log_view import LogView
-from kraft.raft.outbox import Outbox
+from kraft.raft.outbox import Needs, Outbox
 from kraft.raft.rpc import (
     EndQuorumEpochRequest,
     FetchRequest,
@@ -109,6 +109,8 @@ class NodeState:
         self.leader_id = NO_LEADER
         self.leader_endpoints: tuple[Endpoint, ...] = ()
         self.voted: ReplicaKey | None = election.voted
+        #: The epoch and vote of the last write of quorum-state.
+        self._written_vote = election.epoch, election.voted
         #: The last epoch whose leader has sent EndQuorumEpoch; it does not lead on in that epoch.
         self.resigned_epoch = -1
         self.election_deadline_ms = NEVER
@@ -287,7 +289,16 @@ class NodeState:
         self.election_deadline_ms = self.now_ms + timeout_ms
 
     def write_election_state(self) -> None:
+        """Write epoch, vote and leader.
+
+        Messages wait for it, unless only the leader is new, and is another node. A node's own
+        leadership must outlast a crash: it must not lead the same epoch twice (KAFKA-10527).
+        """
         voted = self.voted
+        is_awaited = (self.epoch, voted) != self._written_vote or (
+            self.leader_id == self.config.node_id
+        )
+        self._written_vote = self.epoch, voted
         self.outbox.write_election_state(
             WriteElectionState(
                 self.epoch,
@@ -295,7 +306,8 @@ class NodeState:
                 -1 if voted is None else voted.id,
                 None if voted is None else voted.directory_id,
                 self.log.kraft_version,
-            )
+            ),
+            is_awaited=is_awaited,
         )
 
     # -- the log
@@ -324,12 +336,11 @@ class NodeState:
         endpoint: Endpoint | None,
         request: Request,
         *,
-        is_epoch_only: bool,
+        needs: Needs,
         is_next: bool = False,
     ) -> bool:
         """Send a request; return False if the node is unreachable now.
 
-        ``is_epoch_only``: the request does not depend on the log and need not wait for its writes.
         ``is_next``: send it although other requests to that node are in flight.
         """
         connections = self.connections
@@ -337,7 +348,7 @@ class NodeState:
             return False
         correlation = connections.add(destination, request, self.now_ms)
         send = SendRequest(destination, endpoint, request, correlation)
-        self.outbox.send(send, is_epoch_only)
+        self.outbox.send(send, needs)
         return True
 
     def back_off(self, destination: int) -> None:
@@ -389,7 +400,7 @@ class NodeState:
             oldest = min(turns.get(id, 0) for id, _ in servers)
             servers = [server for server in servers if turns.get(server[0], 0) == oldest]
             id, endpoint = servers[int(self._draw() * len(servers))]
-            self.send_request(id, endpoint, request, is_epoch_only=False)
+            self.send_request(id, endpoint, request, needs=Needs.LOG)
             turns[id] = connections.last_correlation
 
     @property

@@ -33,7 +33,7 @@ from kraft.raft.interface import Role, SnapshotRejected, Write
 from kraft.raft.leader import LeaderState
 from kraft.raft.log_view import LogView
 from kraft.raft.node import Node
-from kraft.raft.outbox import Outbox
+from kraft.raft.outbox import Needs, Outbox
 from kraft.raft.reconfiguration import VoterChanges
 from kraft.raft.rpc import FetchResponse, VoteRequest
 from kraft.raft.state import NodeState
@@ -67,7 +67,7 @@ def mutant(plant: Callable[[], None]) -> Callable[[], None]:
 @mutant
 def answers_before_the_records_are_durable() -> None:
     """KAFKA-10533: no message waits for the sync."""
-    Outbox.send = lambda self, send, is_epoch_only: self.ready.to_send.append(send)  # type: ignore
+    Outbox.send = lambda self, send, needs: self.ready.to_send.append(send)  # type: ignore
 
 
 @mutant
@@ -86,13 +86,22 @@ def fetches_return_records_that_are_not_durable() -> None:
 def votes_leave_before_quorum_state_is_written() -> None:
     send = Outbox.send
 
-    def eager(self: Outbox, message: Any, is_epoch_only: bool) -> None:
+    def eager(self: Outbox, message: Any, needs: Needs) -> None:
         if type(message).__name__ == "SendResponse" and hasattr(message.response, "is_granted"):
             self.ready.to_send.append(message)
         else:
-            send(self, message, is_epoch_only)
+            send(self, message, needs)
 
     Outbox.send = eager  # type: ignore[method-assign]
+
+
+@mutant
+def no_message_waits_for_quorum_state() -> None:
+    """As if every write of it named another leader only, and changed neither epoch nor vote."""
+    write = Outbox.write_election_state
+    Outbox.write_election_state = lambda self, state, *, is_awaited: write(  # type: ignore
+        self, state, is_awaited=False
+    )
 
 
 @mutant

@@ -17,11 +17,15 @@ Sources: ``java.util.HashMap`` (JDK 17), Kafka's ``BaseHashTable``, ``Snapshotta
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+# Imports the codec now: a new leader's first decision would wait for it.
+codecs.lookup("utf-16-le")
 
 _FIRST_BUCKETS = 16
 _FEWEST_BUCKETS_WITH_TREES = 64

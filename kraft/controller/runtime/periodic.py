@@ -66,12 +66,12 @@ class PeriodicTasks:
                 self._schedule(task, queue, now_ms + task.period_ms)
 
     def index_partitions(
-        self, cluster: MetadataState, queue: EventQueue[Operation], now_ms: float
+        self, cluster: ClusterMetadata, queue: EventQueue[Operation], at_ms: float
     ) -> None:
-        """Start to build the index in slices if it lacks more than one slice."""
+        """Build the index in slices from ``at_ms`` on if it lacks more than one slice."""
         table = cluster.table
         if table.row_count - table.indexed_row_count > PARTITIONS_INDEXED_AT_ONCE:
-            self._schedule(self._indexing, queue, now_ms)
+            self._schedule(self._indexing, queue, at_ms)
 
     def failed(self, name: str, queue: EventQueue[Operation], now_ms: float) -> None:
         """Schedule the task of this name again after it failed."""

@@ -48,7 +48,7 @@ from kraft.controller.runtime.operations import (
     KRaftVersionUpgradeRequest,
     Operation,
 )
-from kraft.controller.runtime.periodic import PeriodicTasks
+from kraft.controller.runtime.periodic import AGAIN_MS, PeriodicTasks
 from kraft.controller.runtime.settings import ControllerSettings
 from kraft.controller.runtime.transactions import Transaction, check_is_one_batch
 from kraft.errors import (
@@ -474,7 +474,8 @@ class QuorumController:
             self._write(first)
         self.sessions.activate(self.cluster, now_ms)
         self._periodic.begin(self.queue, now_ms)
-        self._periodic.index_partitions(self.cluster, self.queue, now_ms)
+        # The requests that have waited for an active controller come first.
+        self._periodic.index_partitions(self.cluster, self.queue, now_ms + AGAIN_MS)
         return self._take_output(now_ms)
 
     def renounce(self, now_ms: float) -> ControllerOutput:

@@ -3,6 +3,8 @@
 The tests step a node with a stalled disk; then the disk syncs, and the held messages are sent.
 """
 
+import pytest
+
 from kraft.raft.election_state import ElectionState
 from kraft.raft.interface import (
     AppendBatches,
@@ -22,6 +24,7 @@ from kraft.raft.rpc import (
     VoteRequest,
     VoteResponse,
 )
+from kraft.raft.voters import ReplicaKey
 from tests.harness.raft_nodes import (
     EPOCH,
     batch,
@@ -49,17 +52,19 @@ def test_a_candidate_requests_votes_after_its_own_vote_is_durable() -> None:
     assert [send.destination for send in node.requests(VoteRequest)] == [2, 3]
 
 
-def test_a_leader_sends_begin_quorum_epoch_after_its_epoch_is_durable() -> None:
+def test_a_leader_announces_itself_at_once_and_answers_fetches_after_its_epoch_is_durable() -> None:
+    """The votes for it are durable; that it leads must be, before others have its records."""
     node = candidate()
     node.is_disk_stalled = True
     node.answer_votes(only=2)
     assert node.role is Role.LEADER
-    assert node.requests(BeginQuorumEpochRequest) == []
-    node.sync()
     assert [s.destination for s in node.requests(BeginQuorumEpochRequest)] == [2, 3]
+    assert fetched_by(node, 2, 6) is None
+    sent = node.node.step(Written(node.ready.write_sequence), node.now_ms).to_send
+    assert any(isinstance(each, SendResponse) for each in sent)
 
 
-def test_a_follower_names_its_leader_after_that_is_durable() -> None:
+def test_a_follower_names_its_leader_after_a_new_epoch_is_durable() -> None:
     node = unattached()
     node.is_disk_stalled = True
     begin = BeginQuorumEpochRequest("cluster", EPOCH + 1, 2, key(1), (endpoint(2),))
@@ -68,6 +73,33 @@ def test_a_follower_names_its_leader_after_that_is_durable() -> None:
     node.sync()
     assert node.answer(1).epoch == EPOCH + 1
     assert [send.request.epoch for send in node.requests(FetchRequest)] == [EPOCH + 1]
+
+
+@pytest.mark.parametrize("voted", [None, key(2), key(3)])
+def test_a_follower_fetches_at_once_from_the_leader_of_an_epoch_that_is_durable(
+    voted: ReplicaKey | None,
+) -> None:
+    """After a crash it may have forgotten the leader, but neither the epoch nor its vote."""
+    node = unattached(voted=voted)
+    node.is_disk_stalled = True
+    begin = BeginQuorumEpochRequest("cluster", EPOCH, 2, key(1), (endpoint(2),))
+    assert node.ask(begin).epoch == EPOCH
+    assert [send.request.epoch for send in node.requests(FetchRequest)] == [EPOCH]
+    (write,) = node.written
+    assert isinstance(write, WriteElectionState)
+    assert (write.epoch, write.leader_id) == (EPOCH, 2)
+
+
+def test_a_follower_waits_for_the_vote_before_the_name_of_its_leader() -> None:
+    node = unattached()
+    node.is_disk_stalled = True
+    assert node.ask(VoteRequest("cluster", EPOCH, key(2), key(1), 2, 6)) is None
+    vote = node.ready.write_sequence
+    begin = BeginQuorumEpochRequest("cluster", EPOCH, 2, key(1), (endpoint(2),))
+    assert node.ask(begin) is None
+    sent = node.node.step(Written(vote), node.now_ms).to_send
+    assert [type(s.request) for s in sent if isinstance(s, SendRequest)] == [FetchRequest]
+    assert len([s for s in sent if isinstance(s, SendResponse)]) == 2
 
 
 def test_a_follower_fetches_again_after_its_records_are_durable() -> None:

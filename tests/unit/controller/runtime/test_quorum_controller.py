@@ -574,6 +574,9 @@ def test_the_index_is_built_in_slices_after_a_transaction_and_by_a_new_leader() 
     standby.end_offset = log.end_offset
     standby.lead(epoch=2)
     standby.settle()
+    assert not standby.controller.cluster.table.indexed_row_count, "waiting requests come first"
+    standby.now_ms += 10
+    standby.settle()
     for each in (log, standby):
         table = each.controller.cluster.table
         counts = [table.indexed_row_count]
