@@ -53,6 +53,8 @@ class NodeProof:
         self._acknowledged = 0
         self._epoch = 0
         self._votes: dict[int, int] = {}
+        #: By epoch, -1 for none.
+        self._durable_votes: dict[int, int] = {}
         self.counts: Counter[str] = Counter()
 
     def run(self, calls: list[Call], best: StoredLog | None) -> None:
@@ -62,6 +64,8 @@ class NodeProof:
             self._rules.check(call)
             self._disk.take(call)
             self._rules.check_after(call)
+            if call.kind is Kind.SYNC_END:
+                self._note_durable_vote()
             if call.kind is Kind.SEND:
                 for promise in self._promises.of(call):
                     self._hold(promise, "sent")
@@ -89,11 +93,22 @@ class NodeProof:
             if promise.voted_id is not None:
                 self.counts["votes"] += 1
                 self._votes[promise.epoch] = promise.voted_id
-                assert (epoch, voted_id) == (promise.epoch, promise.voted_id), what
+                # A request may leave late, when its connection is made after another election.
+                durable = self._durable_votes.get(promise.epoch, -1)
+                assert durable == promise.voted_id, (
+                    f"a vote for {promise.voted_id} in epoch {promise.epoch} was {what}; durable "
+                    f"was {durable}, and is {voted_id} in epoch {epoch}"
+                )
         if promise.end_offset >= 0:
             end = self._rules.durable_log_end()
             self.counts[what] += 1
             assert end >= promise.end_offset, f"{promise.end_offset} was {what}, {end} is durable"
+
+    def _note_durable_vote(self) -> None:
+        epoch, voted_id = self._durable_election()
+        before = self._durable_votes.get(epoch, -1)
+        assert before in (-1, voted_id), f"the vote of epoch {epoch} was {before}, now {voted_id}"
+        self._durable_votes[epoch] = voted_id
 
     def _durable_election(self) -> tuple[int, int]:
         directory = self._disk.directories.get(self._directory)

@@ -66,7 +66,7 @@ class PeriodicTasks:
                 self._schedule(task, queue, now_ms + task.period_ms)
 
     def index_partitions(
-        self, cluster: ClusterMetadata, queue: EventQueue[Operation], at_ms: float
+        self, cluster: MetadataState, queue: EventQueue[Operation], at_ms: float
     ) -> None:
         """Build the index in slices from ``at_ms`` on if it lacks more than one slice."""
         table = cluster.table
