@@ -12,8 +12,10 @@ from concurrent.futures import Future
 from threading import Thread
 from typing import TYPE_CHECKING, NamedTuple
 
-from kraft.errors import InvalidConfigError, UnsupportedVersionError
+from kraft._core.snapshot.snapshot_file import SnapshotReader, snapshot_name
+from kraft.errors import CorruptRecordError, InvalidConfigError, UnsupportedVersionError
 from kraft.server.config.loading import ServerConfig
+from kraft.server.disk.recovery import CATCH_UP
 from kraft.server.disk.store import MetadataStore
 from kraft.server.newer_versions import check_finalized, newer_version_error
 from kraft.server.storage.meta_properties import NodeIdentity, load_identity
@@ -64,9 +66,12 @@ class StoreOpening:
                 segment_bytes=settings.internal_metadata_log_segment_bytes
                 or settings.metadata_log_segment_bytes,
                 segment_ms=settings.metadata_log_segment_ms,
+                loads_latest_snapshot=self._has_controller,
             )
             try:
-                cluster = load_latest_snapshot(store) if self._has_controller else None
+                cluster = None
+                if self._has_controller:
+                    cluster = load_latest_snapshot(store, is_checked=False)
             except BaseException:
                 store.close()
                 raise
@@ -91,23 +96,27 @@ def check_served(config: ServerConfig) -> None:
         raise config.security_problem
 
 
-def load_latest_snapshot(store: MetadataStore) -> MetadataState:
+def load_latest_snapshot(store: MetadataStore, *, is_checked: bool = True) -> MetadataState:
     """Return the state of the latest snapshot, with a journal; empty without a snapshot.
 
-    Configurations that Kafka does not know are skipped, as in Kafka. Raises UnsupportedVersionError
-    for a snapshot of a newer version.
+    ``is_checked``: its CRCs were checked when it was mapped. Configurations that Kafka does not
+    know are skipped, as in Kafka. Raises UnsupportedVersionError for a snapshot of a newer version,
+    CorruptRecordError for a damaged one.
     """
     # Imported here: recovery begins without them.
-    from kraft._core.snapshot.snapshot_file import SnapshotReader
     from kraft.controller.config_schema import is_supported_config
     from kraft.image.replay import MetadataState
 
     cluster = MetadataState(is_supported_config=is_supported_config)
     snapshot = store.latest_snapshot()
     if snapshot is not None:
-        with cluster.loading_snapshot(snapshot.id.offset) as callbacks:
-            # Every byte of a stored snapshot was checked when it was mapped.
-            SnapshotReader(snapshot.data).read(cluster.table, **callbacks, verify_crc=False)
+        reader = SnapshotReader(snapshot.data)
+        try:
+            with cluster.loading_snapshot(snapshot.id.offset) as callbacks:
+                reader.read(cluster.table, **callbacks, verify_crc=not is_checked)
+        except CorruptRecordError as error:
+            path = f"{store.directory}/{snapshot_name(*snapshot.id)}"
+            raise error.at(path=path).add_advice(CATCH_UP) from None
         check_finalized(cluster.state.features)
     cluster.start_journal()
     return cluster

@@ -36,7 +36,8 @@ from kraft.server.disk.snapshots import SnapshotFiles, is_unfinished
 LEADER_CHANGE = 2
 _WHOLE_SEGMENT = (1 << 63) - 1
 
-_CATCH_UP = (
+#: What to do about a damaged directory.
+CATCH_UP = (
     "The disk or another program damaged the files. Keep a copy of the directory. If a majority of "
     "the other controllers runs, this one can catch up from them: remove it from the voters "
     "(kraft quorum remove-controller), format an empty directory for it, start it, and add it again"
@@ -59,10 +60,17 @@ class ControlBatch(NamedTuple):
 
 
 def recover(
-    disk: Disk, directory: str, static_voters: VoterSet, *, segment_bytes: int, segment_ms: int
+    disk: Disk,
+    directory: str,
+    static_voters: VoterSet,
+    *,
+    segment_bytes: int,
+    segment_ms: int,
+    loads_latest_snapshot: bool = False,
 ) -> Recovered:
     """Open a metadata log's directory and recover it; create it where missing.
 
+    With ``loads_latest_snapshot`` the records of that snapshot are left to the caller to check.
     Raises CorruptRecordError (DamagedLogError) and StorageError; the message says what to do.
     """
     _make_directory(disk, directory)
@@ -72,7 +80,7 @@ def recover(
     except CorruptRecordError as error:
         error.add_advice(
             "It holds this node's vote; without it the node could vote twice in an epoch. "
-            + _CATCH_UP
+            + CATCH_UP
         )
         raise
     synced_offset = SyncedOffset(disk, directory)
@@ -87,16 +95,19 @@ def recover(
             synced_offset=synced_offset.offset,
         )
     except CorruptRecordError as error:
-        raise error.add_advice(_CATCH_UP) from None
+        raise error.add_advice(CATCH_UP) from None
     try:
         controls = _check_epochs(log, synced_offset)
         snapshots = SnapshotFiles(disk, directory)
-        _load_snapshots(log, snapshots)
+        _load_snapshots(log, snapshots, loads_latest=loads_latest_snapshot)
         latest = snapshots.latest
         if latest is not None and (
             latest.id.offset > log.log_end_offset or latest.id.epoch > log.last_epoch
         ):
             if latest.id.offset > 0:
+                if loads_latest_snapshot:
+                    # All of it, before the log is emptied for it.
+                    snapshots.add(latest.id)
                 # Remove the synced offset first: the log is emptied segment by segment.
                 synced_offset.forget()
                 log.truncate_fully_and_start_at(latest.id.offset)
@@ -108,7 +119,7 @@ def recover(
             add_quorum_state_checksum(disk, directory)
     except CorruptRecordError as error:
         log.close()
-        raise error.add_advice(_CATCH_UP) from None
+        raise error.add_advice(CATCH_UP) from None
     except BaseException:
         log.close()
         raise
@@ -210,7 +221,7 @@ def _begins_epoch(batch: memoryview) -> bool:
     return False
 
 
-def _load_snapshots(log: Log, snapshots: SnapshotFiles) -> None:
+def _load_snapshots(log: Log, snapshots: SnapshotFiles, *, loads_latest: bool) -> None:
     """Check and add the latest snapshot, and remove those before the log's start.
 
     The others are expected: they are checked later.
@@ -221,11 +232,11 @@ def _load_snapshots(log: Log, snapshots: SnapshotFiles) -> None:
         raise StorageError(
             f"{log.directory}: the log begins at offset {start}, and no snapshot has the records "
             f"before it ({len(ids)} end earlier). Restore the newest .checkpoint file, or: "
-            + _CATCH_UP
+            + CATCH_UP
         )
     for id in kept[:-1]:
         snapshots.expect(id)
     for id in kept[-1:]:
-        snapshots.add(id)
+        snapshots.add(id, is_loaded_next=loads_latest)
     if len(kept) < len(ids):
         snapshots.remove_before(kept[0])

@@ -6,7 +6,8 @@ framing of records, its header and footer, its control records. The chunks of a 
 as they arrive, and their sync begins then, so that little work remains at its end.
 
 A start checks the latest snapshot only: it loads no other one, and the earlier ones may be many
-times its bytes. They are checked soon afterwards.
+times its bytes. They are checked soon afterwards. A controller's start loads the latest snapshot,
+which checks every byte as well, so that the store reads only its headers and control records.
 
 Invariants: ``all`` and ``unchecked`` are replaced and never changed, so that other threads may read
 them; a mapped snapshot stays readable after its file is removed. Sources: KIP-630, KIP-853, Kafka's
@@ -69,11 +70,17 @@ class StoredSnapshot(NamedTuple):
 
 
 def read_stored_snapshot(
-    disk: Disk, path: str, id: OffsetAndEpoch, checked: RecordsCheck | None = None
+    disk: Disk,
+    path: str,
+    id: OffsetAndEpoch,
+    checked: RecordsCheck | None = None,
+    *,
+    is_loaded_next: bool = False,
 ) -> StoredSnapshot:
     """Map the file at ``path`` and check all of it. Raises CorruptRecordError, StorageError.
 
-    ``checked`` has checked the same bytes already, if it passed for the file's size.
+    ``checked`` has checked the same bytes already, if it passed for the file's size. With
+    ``is_loaded_next`` the caller loads the snapshot, which checks its records.
     """
     file = disk.open(path, read_only=True)
     try:
@@ -86,7 +93,10 @@ def read_stored_snapshot(
             raise CorruptRecordError(
                 f"the last record has epoch {info.epoch}, and the file's name says {id.epoch}"
             )
-        if checked is None or not checked.has_passed(len(data)):
+        if is_loaded_next:
+            checked = RecordsCheck()
+            checked.check_control_batches(data)
+        elif checked is None or not checked.has_passed(len(data)):
             checked = RecordsCheck()
             for piece in split(data, CHECK_SIZE):
                 checked.check_batches(piece)
@@ -164,8 +174,19 @@ class RecordsCheck:
             self._read_control_batch(piece[position : position + size])
         self._position += len(piece)
 
-    def _read_control_batch(self, batch: memoryview) -> None:
-        for record_batch in iterate(batch, verify_crc=False):
+    def check_control_batches(self, data: memoryview) -> None:
+        """Check the control batches of a whole snapshot. Raises one of `INVALID_SNAPSHOT`."""
+        table = scan(data, verify_crc=False)
+        is_control = (table.attributes & ATTRIBUTE_CONTROL) != 0
+        for position, length in zip(
+            table.positions[is_control].tolist(),
+            table.batch_lengths[is_control].tolist(),
+            strict=True,
+        ):
+            self._read_control_batch(data[position : position + LENGTH_END + length], position)
+
+    def _read_control_batch(self, batch: memoryview, position: int = 0) -> None:
+        for record_batch in iterate(batch, base_position=position):
             for record in record_batch:
                 assert record.control_type is not None
                 decoded = control.decode_control(record.control_type, record.value or b"")
@@ -206,9 +227,10 @@ class SnapshotFiles:
     def latest(self) -> StoredSnapshot | None:
         return self.all[max(self.all)] if self.all else None
 
-    def add(self, id: OffsetAndEpoch) -> StoredSnapshot:
-        """Check a complete file and add it to ``all``."""
-        snapshot = read_stored_snapshot(self._disk, self.path(id), id)
+    def add(self, id: OffsetAndEpoch, *, is_loaded_next: bool = False) -> StoredSnapshot:
+        """Check a complete file, see `read_stored_snapshot`, and add it to ``all``."""
+        path = self.path(id)
+        snapshot = read_stored_snapshot(self._disk, path, id, is_loaded_next=is_loaded_next)
         self._list(snapshot)
         return snapshot
 

@@ -93,10 +93,13 @@ class MetadataStore:
         disk: Disk | None = None,
         segment_bytes: int = DEFAULT_SEGMENT_BYTES,
         segment_ms: int = DEFAULT_SEGMENT_MS,
+        loads_latest_snapshot: bool = False,
     ) -> Self:
         """Open the metadata log under ``metadata_log_dir``; create it where missing.
 
         Without ``disk`` the directory of the operating system is locked against other processes.
+        With ``loads_latest_snapshot`` the caller loads that snapshot with its CRCs before it uses
+        the store, so that its records need no other check.
         Raises CorruptRecordError (DamagedLogError) for damaged files, and StorageError where the
         disk fails or is in use; the message says what to do.
         """
@@ -115,6 +118,7 @@ class MetadataStore:
                 static_voters,
                 segment_bytes=segment_bytes,
                 segment_ms=segment_ms,
+                loads_latest_snapshot=loads_latest_snapshot,
             )
         except BaseException:
             if lock is not None:

@@ -7,12 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from kraft.errors import CorruptRecordError, InvalidConfigError
+from kraft._core.snapshot.snapshot_file import snapshot_name
+from kraft.errors import CorruptRecordError, InvalidConfigError, UnsupportedCompressionTypeError
+from kraft.raft.rpc import OffsetAndEpoch
 from kraft.server.config.loading import ServerConfig
+from kraft.server.disk.store import MetadataStore
 from kraft.server.local_quorum import LocalQuorum
 from kraft.server.opening import StoreOpening
 from kraft.server.process import QuorumNode
 from tests.harness.configurations import BROKER, write_properties
+from tests.harness.metadata_store import append, begin_epoch, snapshot_bytes
 from tests.unit.server.controller_nodes import (
     SMALL_SNAPSHOTS,
     Quorum,
@@ -66,6 +70,48 @@ def test_the_error_of_a_damaged_file_is_the_callers_and_the_directory_is_free_ag
             StoreOpening(config).result()
     election.unlink()
     StoreOpening(config).result().store.close()
+
+
+@pytest.mark.parametrize("id", [OffsetAndEpoch(11, 1), OffsetAndEpoch(50, 3)])
+def test_a_snapshot_with_any_flipped_byte_stops_the_start_and_the_log_stays(
+    tmp_path: Path, id: OffsetAndEpoch
+) -> None:
+    """Also one ahead of the log, for which a start with a sound snapshot empties the log."""
+    config = formatted(tmp_path)
+    store = StoreOpening(config).result().store
+    begin_epoch(store, 1)
+    append(store)
+    store.sync()
+    end = store.log.log_end_offset
+    assert end == 11
+    store.close()
+    sound = snapshot_bytes(tmp_path / "other", id, None)
+    path = Path(store.directory) / snapshot_name(*id)
+    for position in range(0, len(sound), 3):
+        path.write_bytes(sound[:position] + bytes([sound[position] ^ 16]) + sound[position + 1 :])
+        with pytest.raises((CorruptRecordError, UnsupportedCompressionTypeError)) as caught:
+            StoreOpening(config).result()
+        if isinstance(caught.value, CorruptRecordError):
+            assert path.name in str(caught.value)
+            assert "this one can catch up from them" in str(caught.value)
+        with pytest.raises((CorruptRecordError, UnsupportedCompressionTypeError)):
+            MetadataStore.open(config.metadata_log_dir)
+    path.unlink()
+    store = StoreOpening(config).result().store
+    assert store.log.log_end_offset == end
+    store.close()
+
+
+def test_a_start_loads_the_snapshot_ahead_of_the_log_and_empties_the_log(tmp_path: Path) -> None:
+    config = formatted(tmp_path)
+    StoreOpening(config).result().store.close()
+    id = OffsetAndEpoch(50, 3)
+    directory = Path(config.metadata_log_dir) / "__cluster_metadata-0"
+    (directory / snapshot_name(*id)).write_bytes(snapshot_bytes(tmp_path / "other", id, None))
+    opened = StoreOpening(config).result()
+    assert opened.cluster is not None
+    assert opened.cluster.next_offset == opened.store.log.log_start_offset == id.offset
+    opened.store.close()
 
 
 def test_a_restarted_node_reports_once_that_its_state_is_up_to_date(
