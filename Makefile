@@ -41,7 +41,7 @@ help:
 	@echo "make fuzz                   Fuzz the parsers under sanitizers, SECONDS=60 (needs clang)"
 	@echo "make soak                   Run simulation and processes at a hundred times their size; takes hours"
 	@echo
-	@echo "make bench                  Measure kraft and its peers and print the speed table; SUITE=codec runs one suite"
+	@echo "make bench                  Measure kraft and its peers and print the speed table; SUITE=codec runs one suite, HUGE=1 adds ten million partitions"
 	@echo "make bench-peers            Measure only the benchmarks that have a peer"
 	@echo "make bench-quick            Run every benchmark at a fraction of its size; the figures mean nothing"
 	@echo "make bench-instructions     Count instructions with valgrind: independent of the machine's load"
@@ -88,6 +88,7 @@ bench: build
 	@mkdir -p benchmarks/results
 	$(BIN)/python -m pytest $(if $(SUITE),benchmarks/bench_$(SUITE)*.py,benchmarks) --benchmark-quiet \
 	  $(if $(filter quick,$(BENCH_RUN)),--quick) $(if $(filter peers,$(BENCH_RUN)),-m peer) \
+	  $(if $(HUGE),--huge) \
 	  --benchmark-json=benchmarks/results/$(BENCH_RUN).json; status=$$?; \
 	$(BIN)/python -m benchmarks.report benchmarks/results/$(BENCH_RUN).json; exit $$status
 
