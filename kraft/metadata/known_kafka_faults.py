@@ -1,7 +1,7 @@
 """Contradictions between log and snapshot that Apache Kafka itself writes, and why.
 
 Recognizes them by the records in the log that Kafka applied only in part. Observed with Kafka 4.3.1
-(``tests/interop/test_verify.py``). Called by ``verification``.
+(``tests/interop/test_verify.py``). Called by ``verification`` and ``node_comparison``.
 """
 
 from __future__ import annotations

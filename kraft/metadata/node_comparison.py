@@ -10,6 +10,7 @@ Invariant: at most a few MiB of each log are in memory at a time.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 
@@ -18,9 +19,10 @@ import numpy as np
 from kraft._core.bytes.batch import scan
 from kraft.errors import KraftError
 from kraft.metadata.contiguous_slices import batch_ranges
-from kraft.metadata.diff import diff
-from kraft.metadata.directory import META_PROPERTIES, MetaProperties
+from kraft.metadata.diff import Difference, diff
+from kraft.metadata.directory import META_PROPERTIES, MetaProperties, SnapshotFile
 from kraft.metadata.facade import Metadata
+from kraft.metadata.known_kafka_faults import KnownKafkaFaults
 from kraft.metadata.snapshots import load_snapshot
 from kraft.metadata.source import MetadataSource
 from kraft.metadata.verification_findings import Severity, VerificationFinding
@@ -185,12 +187,37 @@ def _compare_snapshots(one: MetadataSource, other: MetadataSource) -> Iterator[V
             # A damaged snapshot is reported for its directory.
             continue
         if found:
-            first = found[0]
-            yield VerificationFinding(
-                Severity.CONTRADICTION,
-                mine.path,
-                f"differs from the snapshot of the other node in {len(found)} places, the first is "
-                f"{first.kind} {first.key} {first.field}".rstrip(),
-                mine.end_offset,
-                theirs.path,
-            )
+            yield from _report(found, (one, other), mine, theirs)
+
+
+def _report(
+    found: Sequence[Difference],
+    sources: tuple[MetadataSource, MetadataSource],
+    mine: SnapshotFile,
+    theirs: SnapshotFile,
+) -> Iterator[VerificationFinding]:
+    """Yield at most a contradiction, and a finding of differences that Kafka is known to write."""
+    known = [KnownKafkaFaults(source, mine.end_offset) for source in sources]
+
+    def reason(change: Difference) -> str | None:
+        """Return why either snapshot, if Kafka wrote it, may differ from the log in this way."""
+        other_way = replace(change, before=change.after, after=change.before)
+        reasons = (faults.reason(each) for faults in known for each in (change, other_way))
+        return next((each for each in reasons if each is not None), None)
+
+    by_severity: dict[Severity, list[tuple[Difference, str | None]]] = {}
+    for each in found:
+        why = reason(each)
+        severity = Severity.CONTRADICTION if why is None else Severity.KNOWN
+        by_severity.setdefault(severity, []).append((each, why))
+    for severity, differences in by_severity.items():
+        first, why = differences[0]
+        yield VerificationFinding(
+            severity,
+            mine.path,
+            f"differs from the snapshot of the other node in {len(differences)} places, the first "
+            f"is {first.kind} {first.key} {first.field}".rstrip(),
+            mine.end_offset,
+            theirs.path,
+            why,
+        )

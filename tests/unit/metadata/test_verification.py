@@ -406,3 +406,25 @@ def test_snapshots_of_one_name_that_differ_are_found(tmp_path: Path) -> None:
         metadata.write_snapshot(directory, columns=False)
     finding = only([tmp_path / "a", tmp_path / "b"])
     assert "differs from the snapshot of the other node in 1 places" in finding.message
+
+
+@pytest.mark.parametrize("with_fault", [0, 1])
+def test_a_snapshot_with_the_configs_of_a_deleted_topic_is_known_to_differ_from_another_nodes(
+    tmp_path: Path, with_fault: int
+) -> None:
+    """A quorum of Kafka's controllers and kraft's, 30 moves of leadership, was called unsound."""
+    logged = (
+        Topic("orders", ORDERS),
+        Config(2, "orders", "retention.ms", "1"),
+        RemoveTopic(ORDERS),
+    )
+    said = [LEVEL, Config(2, "orders", "retention.ms", "1"), NoOp(), NoOp()]
+    nodes = [tmp_path / "a" / "node", tmp_path / "b" / "node"]
+    for number, node in enumerate(nodes):
+        written(node, LEVEL, *logged)
+        with_snapshot(node, *(said if number == with_fault else (LEVEL, *logged)))
+    found = verify(nodes)
+    assert found.is_sound
+    assert [each.severity for each in found.findings] == [Severity.KNOWN] * 2
+    between = next(each for each in found.findings if "other node" in each.message)
+    assert "ConfigurationsDelta" in str(between)
