@@ -389,7 +389,7 @@ class SimulatedCluster:
             return
         self._last_reply += 1
         reply_to = self._last_reply
-        machine.asked[reply_to] = Asked(origin, request, self.now)
+        machine.asked[reply_to] = Asked(origin, request, self.now, machine.node.log.voters)
         if source is not None and machine.role is Role.LEADER:
             machine.heard[source.id] = self.now
         if type(request) is ApiVersionsRequest:
@@ -414,7 +414,7 @@ class SimulatedCluster:
             raise Violation(
                 "each_request_has_one_response", f"{machine} answers {reply_to} twice or unasked"
             )
-        self.checks.response(machine, asked.request, response, asked.at)
+        self.checks.response(machine, asked, response)
         if type(response) is FetchSnapshotResponse and type(response.data) is SnapshotSlice:
             part = response.data
             snapshot = machine.storage.snapshots.get(part.snapshot_id)

@@ -51,7 +51,7 @@ from kraft.raft.rpc import (
 from kraft.raft.voters import ReplicaKey
 from kraft.simulation.batch_tree import BatchTree, Entry, Violation
 from kraft.simulation.damage import DamagedFetchResponse
-from kraft.simulation.machine import Machine
+from kraft.simulation.machine import Asked, Machine
 
 #: The longest time to a response: a change of the voters has the request timeout (2 s), and a slow
 #: disk adds seconds.
@@ -345,18 +345,19 @@ class InvariantChecks:
         ) and request.epoch > storage.election.epoch:
             self._not_durable(machine, request)
 
-    def _note_served(self, machine: Machine, replica: ReplicaKey, asked_at: float) -> None:
+    def _note_served(self, machine: Machine, replica: ReplicaKey, asked: Asked) -> None:
         voters = machine.node.log.voters
         if machine.served_voters is not voters:
             machine.served_voters = voters
             machine.served.clear()
+        if asked.voters is not voters:
+            # A new voter asked as an observer, which does not count: nor does it in Kafka.
+            return
         if replica.id != machine.id and voters.is_voter(replica):
-            machine.served[replica.id] = max(machine.served.get(replica.id, 0.0), asked_at)
+            machine.served[replica.id] = max(machine.served.get(replica.id, 0.0), asked.at)
 
-    def response(
-        self, machine: Machine, request: Request, response: Response, asked_at: float = 0.0
-    ) -> None:
-        storage = machine.storage
+    def response(self, machine: Machine, asked: Asked, response: Response) -> None:
+        storage, request = machine.storage, asked.request
         if type(response) is FetchResponse:
             if response.epoch > storage.election.epoch:
                 self._not_durable(machine, response)
@@ -374,7 +375,7 @@ class InvariantChecks:
                 self.counts["snapshot_fetches"] += 1
             elif response.error == NONE and machine.role is Role.LEADER:
                 assert type(request) is FetchRequest
-                self._note_served(machine, request.replica, asked_at)
+                self._note_served(machine, request.replica, asked)
         elif type(response) is VoteResponse:
             if response.epoch > storage.election.epoch:
                 self._not_durable(machine, response)

@@ -38,6 +38,8 @@ class Asked(NamedTuple):
     request: Request
     #: When it arrived, in the simulation's time.
     at: float
+    #: The voters by which the machine acted then.
+    voters: VoterSet
 
 
 class DiskJob(NamedTuple):

@@ -19,14 +19,14 @@ from kraft.raft.interface import (
     TruncateLog,
     WriteElectionState,
 )
-from kraft.raft.rpc import FetchRequest, LogSlice, OffsetAndEpoch, VoteRequest
+from kraft.raft.rpc import FetchRequest, FetchResponse, LogSlice, OffsetAndEpoch, VoteRequest
 from kraft.raft.voters import KRaftVersionRange, ReplicaKey, VoterNode, VoterSet
 from kraft.records import Uuid
 from kraft.records.batches import encode_control_records
 from kraft.simulation.batch_tree import BatchTree, Entry, Violation
 from kraft.simulation.cluster import SimulatedCluster
 from kraft.simulation.log_storage import LogStorage
-from kraft.simulation.machine import Machine
+from kraft.simulation.machine import Asked, Machine, Origin
 from kraft.simulation.replays import QUORUM
 from kraft.simulation.scenario import Phases, build, run_seed
 from kraft.simulation.seeds import SeedSummary
@@ -309,6 +309,33 @@ def test_an_isolated_leader_that_does_not_resign_is_noticed(cluster: SimulatedCl
     with pytest.raises(Violation) as error:
         cluster.checks.check_quorum(leader, cluster.now + 7000.0)
     assert violated(error) == "an_isolated_leader_resigns"
+
+
+def test_a_leader_that_resigns_while_voters_fetch_is_noticed(cluster: SimulatedCluster) -> None:
+    leader = leader_of(cluster)
+    _serve_fetches(cluster, leader, leader.node.log.voters)
+    with pytest.raises(Violation) as error:
+        cluster.checks._check_resignation(leader, cluster.now)
+    assert violated(error) == "a_leader_in_contact_does_not_resign"
+
+
+def test_what_a_new_voter_fetched_as_an_observer_does_not_keep_its_leader(
+    cluster: SimulatedCluster,
+) -> None:
+    """Seed 1706: the voter that was added had a fetch waiting when it became a voter."""
+    leader = leader_of(cluster)
+    _serve_fetches(cluster, leader, VoterSet())
+    cluster.checks._check_resignation(leader, cluster.now)
+
+
+def _serve_fetches(cluster: SimulatedCluster, leader: Machine, voters: VoterSet) -> None:
+    """Let the leader answer only a fetch of each node that asked when these were its voters."""
+    leader.served.clear()
+    end_offset = leader.storage.end_offset
+    for machine in cluster.machines.values():
+        request = FetchRequest("c", machine.config.replica, leader.epoch, end_offset, leader.epoch)
+        asked = Asked(Origin(machine, machine.life, 1), request, cluster.now, voters)
+        cluster.checks.response(leader, asked, FetchResponse(0, leader.epoch, leader.id))
 
 
 def test_no_commit_after_the_faults_have_stopped_is_noticed(cluster: SimulatedCluster) -> None:
