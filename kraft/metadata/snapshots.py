@@ -8,12 +8,17 @@ controllers, topics with their partitions, then the rest. The file formats are i
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from os import PathLike
 from pathlib import Path
 
 from kraft._core.log.disk import OsDisk
-from kraft._core.snapshot.column_checkpoint import ColumnsRejected, load_columns, save_columns
+from kraft._core.snapshot.column_checkpoint import (
+    ColumnsRejected,
+    columns_path,
+    load_columns,
+    save_columns,
+)
 from kraft._core.snapshot.snapshot_file import SnapshotReader, write_snapshot
 from kraft.errors import InvalidRequestError
 from kraft.image.cluster import ClusterState
@@ -38,22 +43,38 @@ def load_snapshot(snapshot: SnapshotFile, *, use_column_cache: bool = True) -> M
     Raises :class:`CorruptRecordError` for a damaged or truncated snapshot.
     """
     end_offset = max(snapshot.end_offset, 0)
-    if use_column_cache and Path(snapshot.path).with_suffix(".columns").exists():
-        columns = load_columns(snapshot.path)
-        if not isinstance(columns, ColumnsRejected):
-            cluster = MetadataState(table=columns.table)
-            header = SnapshotHeader(
-                last_contained_log_timestamp=columns.last_contained_log_timestamp_ms
-            )
-            with cluster.loading_snapshot(end_offset) as callbacks:
-                # The columns have no header: apply one for the epoch and the last record's time.
-                cluster.state.apply_control(header, max(end_offset - 1, 0), columns.epoch)
-                cluster.table.apply(columns.records, path=snapshot.path, **callbacks)
-            return cluster
+    if use_column_cache and Path(columns_path(snapshot.path)).exists():
+        loaded = load_column_state(snapshot.path, end_offset)
+        if not isinstance(loaded, ColumnsRejected):
+            return loaded
     cluster = MetadataState()
     reader = SnapshotReader(snapshot.path)
     with cluster.loading_snapshot(end_offset) as callbacks:
         reader.read(cluster.table, **callbacks)
+    return cluster
+
+
+def load_column_state(
+    path: str | PathLike[str],
+    end_offset: int,
+    *,
+    to_grow: bool = False,
+    is_supported_config: Callable[[int, str], bool] | None = None,
+) -> MetadataState | ColumnsRejected:
+    """Return the state of the column checkpoint beside the snapshot at ``path``, or why it cannot
+    be used.
+
+    ``to_grow`` as for `load_columns`, ``is_supported_config`` as for `MetadataState`.
+    """
+    columns = load_columns(path, to_grow=to_grow)
+    if isinstance(columns, ColumnsRejected):
+        return columns
+    cluster = MetadataState(table=columns.table, is_supported_config=is_supported_config)
+    header = SnapshotHeader(last_contained_log_timestamp=columns.last_contained_log_timestamp_ms)
+    with cluster.loading_snapshot(end_offset) as callbacks:
+        # The columns have no header: apply one for the epoch and the last record's time.
+        cluster.state.apply_control(header, max(end_offset - 1, 0), columns.epoch)
+        cluster.table.apply(columns.records, path=path, **callbacks)
     return cluster
 
 

@@ -7,13 +7,17 @@ imports its other modules meanwhile, on another core. Called by ``kraft server s
 
 from __future__ import annotations
 
+import logging
+import os
 import sys
 from concurrent.futures import Future
 from threading import Thread
 from typing import TYPE_CHECKING, NamedTuple
 
+from kraft._core.snapshot.column_checkpoint import ColumnsRejected, columns_path
 from kraft._core.snapshot.snapshot_file import SnapshotReader, snapshot_name
 from kraft.errors import CorruptRecordError, InvalidConfigError, UnsupportedVersionError
+from kraft.raft.rpc import OffsetAndEpoch
 from kraft.server.config.loading import ServerConfig
 from kraft.server.disk.recovery import CATCH_UP
 from kraft.server.disk.store import MetadataStore
@@ -23,6 +27,8 @@ from kraft.server.storage.meta_properties import NodeIdentity, load_identity
 if TYPE_CHECKING:
     from kraft.image.replay import MetadataState
 
+logger = logging.getLogger(__name__)
+
 #: A short switch interval lets a thread that returns from the core take the interpreter lock soon:
 #: the opening thread during imports, later the event loop beside the writer.
 SWITCH_INTERVAL_S = 0.0005
@@ -31,11 +37,13 @@ SWITCH_INTERVAL_S = 0.0005
 class OpenedStore(NamedTuple):
     """The store after recovery, and the state of its latest snapshot, with a journal.
 
-    ``cluster`` is None for a node without a controller.
+    ``cluster`` is None for a node without a controller. ``unread`` is the latest snapshot where its
+    columns were loaded and its file was not read.
     """
 
     store: MetadataStore
     cluster: MetadataState | None
+    unread: OffsetAndEpoch | None = None
 
 
 class StoreOpening:
@@ -69,9 +77,11 @@ class StoreOpening:
                 loads_latest_snapshot=self._has_controller,
             )
             try:
-                cluster = None
+                opened = OpenedStore(store, None)
                 if self._has_controller:
-                    cluster = load_latest_snapshot(store, is_checked=False)
+                    opened = load_latest_columns(store) or OpenedStore(
+                        store, load_latest_snapshot(store, is_checked=False)
+                    )
             except BaseException:
                 store.close()
                 raise
@@ -80,7 +90,7 @@ class StoreOpening:
         except BaseException as error:
             self._opened.set_exception(error)
         else:
-            self._opened.set_result(OpenedStore(store, cluster))
+            self._opened.set_result(opened)
 
 
 def check_served(config: ServerConfig) -> None:
@@ -94,6 +104,32 @@ def check_served(config: ServerConfig) -> None:
         )
     if config.security_problem is not None:
         raise config.security_problem
+
+
+def load_latest_columns(store: MetadataStore) -> OpenedStore | None:
+    """Return the store, and the state of its latest snapshot's column checkpoint.
+
+    None where there is none, or where it cannot be used: the log says why. Raises
+    UnsupportedVersionError for one of a newer version.
+    """
+    snapshot = store.latest_snapshot()
+    if snapshot is None:
+        return None
+    path = f"{store.directory}/{snapshot_name(*snapshot.id)}"
+    if not os.path.exists(columns_path(path)):
+        return None
+    from kraft.controller.config_schema import is_supported_config
+    from kraft.metadata.snapshots import load_column_state
+
+    cluster = load_column_state(
+        path, snapshot.id.offset, to_grow=True, is_supported_config=is_supported_config
+    )
+    if isinstance(cluster, ColumnsRejected):
+        logger.warning("%s is not used: %s", columns_path(path), cluster.reason)
+        return None
+    check_finalized(cluster.state.features)
+    cluster.start_journal()
+    return OpenedStore(store, cluster, snapshot.id)
 
 
 def load_latest_snapshot(store: MetadataStore, *, is_checked: bool = True) -> MetadataState:

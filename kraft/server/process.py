@@ -55,6 +55,7 @@ from kraft.server.descriptors import (
     most_connections,
     raise_soft_limit,
 )
+from kraft.server.disk.snapshots import StoredSnapshot
 from kraft.server.disk.writer import WriterThread
 from kraft.server.driver import Driver, now_ms
 from kraft.server.dynamic_config import DynamicConfig
@@ -65,6 +66,7 @@ from kraft.server.observation.observed_node import ObservedNode, no_registration
 from kraft.server.opening import StoreOpening, check_served
 from kraft.server.plugins import load_policies, load_quota_callback
 from kraft.server.registration import ControllerRegistrar, Leader, registration_request
+from kraft.server.snapshot_upkeep import SnapshotUpkeep
 from kraft.server.storage.meta_properties import NodeIdentity
 
 logger = logging.getLogger(__name__)
@@ -73,8 +75,6 @@ raft_logger = logging.getLogger("kraft.raft")
 
 #: Interval of cleaning by retention (Kafka's metadata log cleaner).
 CLEAN_INTERVAL_S = 60.0
-#: Pause after the start before the snapshots before the latest are checked.
-CHECK_SNAPSHOTS_S = 10.0
 #: A collection of the youngest generation visits 10,000 objects, one of the next 50,000: a few
 #: milliseconds.
 GC_THRESHOLDS = (10_000, 5, 1_000_000_000)
@@ -130,7 +130,7 @@ class QuorumNode:
         settings = config.settings
         opening = opening or StoreOpening(config, has_controller=has_controller)
         self.identity: NodeIdentity = opening.identity
-        self.store, cluster = opening.result()
+        self.store, cluster, unread = opening.result()
         self.writer = WriterThread(
             self.store, self._deliver, on_failure=partial(end_process, "a write failed")
         )
@@ -210,7 +210,13 @@ class QuorumNode:
         self._cleaner: asyncio.TimerHandle | None = None
         self._http: HttpServer | None = None
         self._opening: asyncio.Task[None] | None = None
-        self._checking: asyncio.Task[None] | None = None
+        self._upkeep = SnapshotUpkeep(
+            self.store,
+            unread=unread,
+            table=None if cluster is None else cluster.table,
+            resolve=self._resolve_snapshot,
+            on_failure=partial(end_process, "the snapshot of this node's start is damaged"),
+        )
 
     async def start(self) -> None:
         """Open the port and join the quorum. Raises OSError where the address is not available."""
@@ -243,16 +249,14 @@ class QuorumNode:
             )
             self._registration.start()
         self._clean_later()
-        if self.store.unchecked_snapshots:
-            self._checking = asyncio.get_running_loop().create_task(self._check_snapshots())
+        self._upkeep.begin()
         await self._serve_observation()
 
     async def stop(self, timeout_ms: int = 5000) -> None:
         """Leave the quorum and close everything; acknowledged records are on disk in any case."""
         if self._cleaner is not None:
             self._cleaner.cancel()
-        if self._checking is not None:
-            self._checking.cancel()
+        self._upkeep.close()
         self.security.close()
         if self._http is not None:
             await self._http.close()
@@ -414,14 +418,9 @@ class QuorumNode:
         node = self.driver.node
         return node.leader_id, node.endpoint_of(node.leader_id)
 
-    async def _check_snapshots(self) -> None:
-        """Check the snapshots before the latest one by one, in a thread."""
-        await asyncio.sleep(CHECK_SNAPSHOTS_S)
-        loop = asyncio.get_running_loop()
-        for id in self.store.unchecked_snapshots:
-            snapshot = await loop.run_in_executor(None, self.store.check_snapshot, id)
-            if self.driver is not None:
-                self.driver.resolve_snapshot(id, snapshot)
+    def _resolve_snapshot(self, id: OffsetAndEpoch, snapshot: StoredSnapshot | None) -> None:
+        if self.driver is not None:
+            self.driver.resolve_snapshot(id, snapshot)
 
     def _clean_later(self) -> None:
         loop = asyncio.get_running_loop()

@@ -8,7 +8,8 @@ from typing_extensions import Buffer
 from kraft._core.log.disk import Disk
 from kraft._core.table.table import PartitionTable
 
-FORMAT_VERSION: Final[int]
+COMPACT_FORMAT: Final[int]
+PAGED_FORMAT: Final[int]
 COLUMNS_SUFFIX: Final[str]
 MAGIC: Final[bytes]
 SECTIONS_START: Final[int]
@@ -54,7 +55,11 @@ def save_columns(
     """
 
 def load_columns(
-    snapshot_path: str | PathLike[str], *, verify: bool = True, disk: Disk | None = None
+    snapshot_path: str | PathLike[str],
+    *,
+    verify: bool = True,
+    to_grow: bool = False,
+    disk: Disk | None = None,
 ) -> ColumnCheckpoint | ColumnsRejected:
     """Load the table beside the snapshot at ``snapshot_path``, or return why it cannot be used.
 
@@ -71,5 +76,8 @@ def load_columns(
     Look-ups of topics and single rows before that stay inside of the memory, but return a damaged
     row's values as they are in the file.
 
-    The table may be changed freely; the file is mapped copy-on-write and never written.
+    The table may be changed freely; the file is mapped copy-on-write and never written. With
+    ``to_grow`` a large table's columns are mapped where rows can be added, so that `start_journal`
+    and the first new topic need not copy them; `PartitionColumns.copy_shared_pages` frees it of the
+    file.
     """

@@ -6,6 +6,9 @@ Beside ``00000000000000000251-0000000001.checkpoint`` is
     0      magic "KRAFTCOL" | header size u32 LE | header CRC-32C u32 LE | header, msgpack | zeros
     8192   the sections in the order of SECTIONS, each at a multiple of 64 bytes, native byte order
 
+A large table's file has format 2: each column of rows has pages of its own, and begins 320 bytes
+later in its first one than the column before, as in the table's memory. Other files have format 1.
+
 The header has the format version and byte order, the snapshot's name, size and fingerprint, the
 counts that determine every shape, and of each section name, dtype, shape, position, size and
 CRC-32C. The content is compact: no row of a removed topic, topics numbered from 0 without gaps, the
@@ -17,9 +20,10 @@ fit (another snapshot, damage, another format or byte order) is rejected with a 
 exception.
 
 Invariants: loading copies no column; the mapping is private and copy-on-write, so that changes of a
-table never reach its file. A file is replaced by renaming and never written or shortened in place:
-its mapped pages would change or disappear. Used by ``kraft.metadata.snapshots`` and
-``kraft.server``; uses ``table``, ``intern`` and the ``disk`` port.
+table never reach its file. A table that is loaded to grow has its columns mapped where rows can be
+added, see ``PartitionColumns.map_columns``; its other arrays are copied. A file is replaced by
+renaming and never written or shortened in place: its mapped pages would change or disappear. Used
+by ``kraft.metadata.snapshots`` and ``kraft.server``; uses ``table``, ``intern`` and ``disk``.
 """
 
 import os
@@ -39,7 +43,7 @@ from libc.string cimport memcpy
 from posix.mman cimport MAP_FAILED, MAP_PRIVATE, PROT_READ, PROT_WRITE, mmap, munmap
 
 from kraft._core.bytes.arena cimport arena_borrow
-from kraft._core.table.columns cimport IRREGULAR, size_of_block
+from kraft._core.table.columns cimport IRREGULAR, LARGE, PAGE, SHIFT_IN_PAGE, size_of_block
 from kraft._core.log.disk cimport OsFile
 from kraft._core.table.intern cimport NameMap, UuidMap
 from kraft._core.table.table cimport PartitionTable
@@ -56,7 +60,7 @@ cnp.import_array()
 cdef extern from "<sys/mman.h>" nogil:
     int madvise(void *address, size_t size, int advice)
 
-FORMAT_VERSION = 1
+COMPACT_FORMAT, PAGED_FORMAT = 1, 2
 COLUMNS_SUFFIX = ".columns"
 MAGIC = b"KRAFTCOL"
 SECTIONS_START = 8192
@@ -174,11 +178,13 @@ cdef object fingerprint(file):
     return size, crc32c(file.read_at(max(0, size - FINGERPRINT_SIZE), FINGERPRINT_SIZE), crc)
 
 
-cdef object layout_of(dict counts):
+cdef object layout_of(dict counts, bint is_paged):
     """Return (name, dtype, shape, position, size) of each section, and the file's size."""
     sections = []
     position = SECTIONS_START
-    for name, dtype, symbols in SECTIONS:
+    for number, (name, dtype, symbols) in enumerate(SECTIONS):
+        if is_paged and symbols[0] == "rows":
+            position = (position + PAGE - 1) // PAGE * PAGE + number * SHIFT_IN_PAGE
         shape = [counts[count] if isinstance(count, str) else count for count in symbols]
         size = int(dtype[1])
         for length in shape:
@@ -322,9 +328,10 @@ def save_columns(snapshot_path, PartitionTable table not None, *, records=b"",
         "irregular_words": len(words),
         "records": memoryview(records).nbytes,
     }
-    sections, file_size = layout_of(counts)
+    is_paged = counts["rows"] >= LARGE
+    sections, file_size = layout_of(counts, is_paged)
     header = {
-        "format": FORMAT_VERSION,
+        "format": PAGED_FORMAT if is_paged else COMPACT_FORMAT,
         "byte_order": sys.byteorder,
         "snapshot": os.path.basename(snapshot_path),
         "snapshot_size": snapshot_size,
@@ -342,7 +349,6 @@ def save_columns(snapshot_path, PartitionTable table not None, *, records=b"",
     file = disk.open(path + PART_SUFFIX, create=True)
     try:
         file.truncate(0)
-        file.append([bytes(SECTIONS_START)])
         for name, dtype, shape, position, size in sections:
             section = data[name]
             if order is not None and name in COLUMNS and name not in ("topic", "isr", "elr"):
@@ -350,8 +356,9 @@ def save_columns(snapshot_path, PartitionTable table not None, *, records=b"",
             section = as_bytes(section)
             if section.nbytes != size:
                 raise InvalidRequestError(f"the section {name} is not {size} bytes long")
-            file.append([section, bytes(-size % ALIGNMENT)])
+            file.append([bytes(position - file.size()), section])
             header["sections"].append([name, dtype, shape, position, size, crc32c(section)])
+        file.append([bytes(file_size - file.size())])
         packed = msgpack.packb(header)
         prefix = MAGIC + struct.pack("<II", len(packed), crc32c(packed))
         if len(prefix) + len(packed) > SECTIONS_START:
@@ -374,33 +381,36 @@ cdef object as_bytes(section):
 # --- loading
 
 
-def load_columns(snapshot_path, *, bint verify=True, disk=None):
+def load_columns(snapshot_path, *, bint verify=True, bint to_grow=False, disk=None):
     path = columns_path(snapshot_path)
     disk = OsDisk() if disk is None else disk
     try:
         if not disk.exists(path):
             return ColumnsRejected(path, "no such file")
-        file = disk.open(path, read_only=True)
-        try:
-            mapping = map_private(file, verify)
-        finally:
-            file.close()
         file = disk.open(os.fspath(snapshot_path), read_only=True)
         try:
             snapshot_size, snapshot_crc = fingerprint(file)
         finally:
             file.close()
-        header = read_header(mapping)
-        if (header["snapshot"], header["snapshot_size"], header["snapshot_crc"]) != (
-            os.path.basename(os.fspath(snapshot_path)), snapshot_size, snapshot_crc
-        ):
-            raise Unfit("it belongs to another snapshot")
-        sections = sections_of(mapping, header)
+        file = disk.open(path, read_only=True)
+        try:
+            mapping = map_private(file, verify and not to_grow)
+            header = read_header(mapping)
+            if (header["snapshot"], header["snapshot_size"], header["snapshot_crc"]) != (
+                os.path.basename(os.fspath(snapshot_path)), snapshot_size, snapshot_crc
+            ):
+                raise Unfit("it belongs to another snapshot")
+            sections = sections_of(mapping, header)
+            table = PartitionTable(capacity=0, stride=header["counts"]["stride"])
+            if to_grow:
+                map_to_grow(table, file, sections, header)
+        finally:
+            file.close()
         if verify:
             for name, _, _, _, _, crc in header["sections"]:
                 if crc32c(as_bytes(sections[name])) != crc:
                     raise Unfit(f"the section {name} does not match its CRC-32C")
-        table = table_of(sections, header, mapping, path)
+        fill_table(table, sections, header, mapping, path)
         if verify:
             table.ensure_checked()
     except (Unfit, CorruptRecordError) as error:
@@ -433,8 +443,8 @@ cdef object read_header(mapping):
         raise Unfit("its header does not match its CRC-32C")
     try:
         header = msgpack.unpackb(packed)
-        if header["format"] != FORMAT_VERSION:
-            raise Unfit(f"its format is {header['format']}, not {FORMAT_VERSION}")
+        if header["format"] not in (COMPACT_FORMAT, PAGED_FORMAT):
+            raise Unfit(f"its format is {header['format']}, not {COMPACT_FORMAT} or {PAGED_FORMAT}")
         if header["byte_order"] != sys.byteorder:
             raise Unfit("it was written in the other byte order")
         counts = header["counts"]
@@ -442,7 +452,7 @@ cdef object read_header(mapping):
             type(count) is int and 0 <= count <= len(view) for count in counts.values()
         ):
             raise Unfit("its counts contradict its size")
-        sections, file_size = layout_of(counts)
+        sections, file_size = layout_of(counts, header["format"] == PAGED_FORMAT)
         if file_size != len(view) or header["file_size"] != file_size:
             raise Unfit(f"it is {len(view)} bytes long where its header requires {file_size}")
         if [tuple(section[:5]) for section in header["sections"]] != sections:
@@ -468,9 +478,18 @@ cdef object sections_of(mapping, header):
     }
 
 
-cdef object table_of(dict sections, header, mapping, path):
-    """Return a table over the sections, after the checks whose cost depends on topics only."""
-    cdef PartitionTable table = PartitionTable(capacity=0, stride=header["counts"]["stride"])
+cdef object map_to_grow(PartitionTable table, file, dict sections, header):
+    """Map the columns once more, where rows can be added to them; small tables are copied later."""
+    positions = {name: position for name, _, _, position, _, _ in header["sections"]}
+    rows = header["counts"]["rows"]
+    if header["format"] == PAGED_FORMAT and isinstance(file, OsFile) and table.map_columns(
+        (<OsFile>file)._fd, positions, rows, table.stride
+    ):
+        sections.update((name, table.arrays[name][:rows]) for name in COLUMNS)
+
+
+cdef object fill_table(PartitionTable table, dict sections, header, mapping, path):
+    """Fill a table from the sections, after the checks whose cost depends on topics only."""
     cdef TopicTable topics = table.topics
     cdef int64_t rows = header["counts"]["rows"], count = header["counts"]["topics"]
     cdef int64_t irregular = header["counts"]["irregular_rows"]
@@ -498,15 +517,17 @@ cdef object table_of(dict sections, header, mapping, path):
             raise Unfit("the reserved directory ids do not have their fixed numbers")
     if irregular > rows:
         raise Unfit("it has more irregular rows than rows")
-    table._adopt({name: sections[name] for name in COLUMNS}, rows, table.stride)
-    table.is_lent = True
+    if not table.shared_ranges:
+        table._adopt({name: sections[name] for name in COLUMNS}, rows, table.stride)
+        table.is_lent = True
     table.row_count = table.partition_count = rows
     table.irregular_count = irregular
     if count:
         arena_borrow(&topics.entries, <uint8_t *>&entries[0, 0], count * sizeof(TopicEntry))
     adopt_extents(table, path)
     table.pending_check = ColumnCheck(sections, path)
-    return table
+    if not table.is_lent:
+        table.own_topics()
 
 
 cdef object check_utf8(text, ends):

@@ -10,6 +10,13 @@ cdef enum:
     # In the `isr` column: the row is in the side table, under the number in the `elr` column. As a
     # packed list this would name slot 14, which no stride has.
     IRREGULAR = 0xFFFFFFFF
+    # A table of at least this many rows reserves addresses; copying fewer takes at most 1 ms.
+    LARGE = 1 << 15
+    # Each column begins so many bytes later in its page than the one before, in memory and in a
+    # column checkpoint: columns with a power of two of rows would otherwise map to the same cache
+    # sets.
+    SHIFT_IN_PAGE = 5 * 64
+    PAGE = 4096
 
 
 cdef class PartitionColumns:
@@ -29,6 +36,7 @@ cdef class PartitionColumns:
     cdef readonly int64_t capacity
     cdef dict arrays                   # name -> the numpy array behind the pointer
     cdef bint is_lent                  # the arrays are borrowed from a mapped file
+    cdef list shared_ranges            # (address, size): pages that may still be those of a file
     cdef Arena blocks                  # int32_t* of each irregular row, NULL where free
     cdef Arena free_blocks             # u32 numbers of free blocks
     cdef readonly int64_t irregular_count
@@ -39,6 +47,7 @@ cdef class PartitionColumns:
     cdef object _allocate(self, int64_t capacity, int stride)
     cdef object reserve_rows(self, int64_t extra)
     cdef object own_columns(self)
+    cdef bint map_columns(self, int descriptor, dict positions, int64_t rows, int stride) except -1
     cdef object restride(self, int stride)
 
     cdef void load_row(self, int64_t row, PartitionState *state) noexcept nogil

@@ -53,6 +53,13 @@ class PartitionColumns:
         call this again after each ``apply``.
         """
 
+    def copy_shared_pages(self) -> None:
+        """Copy the pages that the table still shares with the file of its column checkpoint.
+
+        Done in another thread, without the interpreter lock, a running node then never waits for
+        the file's disk, nor for the first write to a page. Does nothing for other tables.
+        """
+
     @property
     def column_memory_size(self) -> int:
         """Bytes of the columns and of the blocks of irregular rows."""

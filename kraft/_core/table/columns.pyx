@@ -17,7 +17,8 @@ first slots. ``load_row`` and ``store_row`` handle both kinds, so that callers n
 Invariants: the arrays never shrink; a numpy view keeps the memory that it was created on, even
 after growth. The arrays may be longer than ``capacity``: a large table reserves addresses for many
 more rows, so that growth moves nothing and never blocks the event loop for more than 5 ms. The
-operating system backs an address with memory at the first write.
+operating system backs an address with memory at the first write. `map_columns` lays the pages of a
+file over the first of the reserved addresses, copy-on-write.
 """
 
 import mmap
@@ -25,13 +26,19 @@ import mmap
 import numpy as np
 cimport numpy as cnp
 
+from libc.stdint cimport uintptr_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
+from posix.mman cimport MAP_FAILED, MAP_FIXED, MAP_PRIVATE, PROT_READ, PROT_WRITE
+from posix.mman cimport mmap as map_pages
 
 from kraft._core.bytes.arena cimport arena_release, arena_reserve
 from kraft._core.bytes.wire cimport prefetch_write
 
 cnp.import_array()
+
+cdef extern from "<sys/mman.h>" nogil:
+    int madvise(void *address, size_t size, int advice)
 
 SCALARS = {
     "leader": np.int32,
@@ -47,16 +54,18 @@ SCALARS = {
 SLOTTED = {"replicas": np.int32, "directories": np.uint32}
 
 cdef enum:
-    # A table of at least this many rows reserves addresses; copying fewer takes at most 1 ms.
-    LARGE = 1 << 15
     # The least number of rows to reserve addresses for: about 1 GB.
     LEAST_RESERVED = 1 << 24
     # At least this many rows in one load get huge pages.
     BULK = 1 << 18
     HUGE_PAGE = 1 << 21
-    # Bytes between two arrays: arrays with a power of two of rows would otherwise map to the same
-    # cache sets.
-    SKEW = 4096 + 5 * 64
+    # Bytes between two arrays.
+    SKEW = PAGE + SHIFT_IN_PAGE
+    # Linux 5.14; where it is not supported, pages are read or copied one by one.
+    MADV_POPULATE_READ = 22
+    MADV_POPULATE_WRITE = 23
+    # Bytes of pages that are copied in one call, about 10 ms on a slow machine.
+    COPIED_AT_ONCE = 1 << 22
 
 # Some builds of Python lack the constant; this is its value on Linux.
 _MAP_NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)
@@ -100,6 +109,18 @@ def _array_sizes(rows, stride):
 def _size_of_arrays(rows, stride):
     """Return the bytes of one allocation for all arrays, which huge pages can cover best."""
     return sum(size + 64 + SKEW for size in _array_sizes(rows, stride).values())
+
+
+def _arrays_in(memory, reserved, stride):
+    """Return an array for each column of so many rows, and where it begins in ``memory``."""
+    arrays, starts = {}, {}
+    start = -memory.ctypes.data % 64
+    for name, size in _array_sizes(reserved, stride).items():
+        column = memory[start:start + size].view(SCALARS.get(name) or SLOTTED[name])
+        arrays[name] = column if name in SCALARS else column.reshape(reserved, stride)
+        starts[name] = start
+        start += (size + 63) // 64 * 64 + SKEW
+    return arrays, starts
 
 
 cdef inline void *data_of(cnp.ndarray array):
@@ -231,17 +252,12 @@ cdef class PartitionColumns:
         else:
             reserved = capacity
             memory = np.empty(_size_of_arrays(reserved, stride), np.uint8)
-        fresh = {}
-        start = -memory.ctypes.data % 64
-        for name, size in _array_sizes(reserved, stride).items():
-            column = memory[start:start + size].view(SCALARS.get(name) or SLOTTED[name])
-            fresh[name] = column if name in SCALARS else column.reshape(reserved, stride)
-            if addresses is not None and capacity >= BULK:
-                # Only for bulk loads, as from a snapshot. When rows are added one by one, the first
-                # write to a huge page would block the event loop until all of it is zeroed.
-                wanted = size // reserved * capacity
-                _ask_for_huge_pages(addresses, memory.ctypes.data, start, wanted)
-            start += (size + 63) // 64 * 64 + SKEW
+        fresh, starts = _arrays_in(memory, reserved, stride)
+        if addresses is not None and capacity >= BULK:
+            # Only for bulk loads, as from a snapshot. When rows are added one by one, the first
+            # write to a huge page would block the event loop until all of it is zeroed.
+            for name, size in _array_sizes(capacity, stride).items():
+                _ask_for_huge_pages(addresses, memory.ctypes.data, starts[name], size)
         for name, array in self.arrays.items():
             if name in SCALARS or stride == self.stride:
                 fresh[name][:rows] = array[:rows]
@@ -251,6 +267,7 @@ cdef class PartitionColumns:
         """Use arrays of the right dtypes and shapes as the columns."""
         self.arrays = arrays
         self.is_lent = False
+        self.shared_ranges = []
         self.capacity = capacity
         self.stride = stride
         self.leader = <int32_t *>data_of(arrays["leader"])
@@ -285,6 +302,57 @@ cdef class PartitionColumns:
             self._allocate(self.capacity, self.stride)
             for name, array in lent.items():
                 self.arrays[name][:self.row_count] = array[:self.row_count]
+
+    cdef bint map_columns(
+        self, int descriptor, dict positions, int64_t rows, int stride
+    ) except -1:
+        """Use the columns of a file, by their positions in it: no row is copied, and rows can be
+        added.
+
+        A column must begin as far into its page in the file as in memory, see ``SHIFT_IN_PAGE``.
+        Return False, with nothing changed, where the system refuses.
+        """
+        cdef uintptr_t base, begin, end
+        cdef int64_t position
+        # Whole pages of the column with the smallest values, so that the others end so as well.
+        reserved = (max(4 * rows, <int64_t>LEAST_RESERVED) + PAGE - 1) // PAGE * PAGE
+        addresses = _reserved(_size_of_arrays(reserved, stride))
+        if addresses is None:
+            return False
+        memory = np.frombuffer(addresses, np.uint8)
+        arrays, starts = _arrays_in(memory, reserved, stride)
+        base = memory.ctypes.data
+        ranges = []
+        for name, size in _array_sizes(rows, stride).items():
+            position = positions[name]
+            begin = base + <uintptr_t>starts[name]
+            end = (begin + <uintptr_t>size + PAGE - 1) // PAGE * PAGE
+            if position % PAGE != <int64_t>(begin % PAGE):
+                raise ValueError(f"the column {name} is not at its place in a page")
+            position -= begin % PAGE
+            begin -= begin % PAGE
+            if map_pages(
+                <void *>begin, end - begin, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED,
+                descriptor, position,
+            ) == MAP_FAILED:
+                return False
+            madvise(<void *>begin, end - begin, MADV_POPULATE_READ)
+            ranges.append((begin, end - begin))
+        self._adopt(arrays, rows, stride)
+        self.shared_ranges = ranges
+        return True
+
+    def copy_shared_pages(self):
+        cdef uintptr_t begin, at
+        cdef size_t size, piece
+        # The arrays keep the addresses alive when the table gets others meanwhile.
+        arrays, ranges, self.shared_ranges = self.arrays, self.shared_ranges, []
+        for begin, size in ranges:
+            for at in range(begin, begin + size, COPIED_AT_ONCE):
+                piece = min(<size_t>COPIED_AT_ONCE, begin + size - at)
+                with nogil:
+                    madvise(<void *>at, piece, MADV_POPULATE_WRITE)
+        del arrays
 
     cdef object restride(self, int stride):
         """Change the number of replica slots a row; irregular rows that now fit become regular."""

@@ -123,6 +123,10 @@ cdef class TableRows(PartitionColumns):
         if not self.is_lent:
             return
         self.own_columns()
+        self.own_topics()
+
+    cdef object own_topics(self):
+        """Copy the arrays of topics and directories that are borrowed from a mapped file."""
         if self.topics.own() < 0 or self.directories_seen.own() < 0:
             raise MemoryError("no memory for the table")
         self.topics.ids.lender = self.topics.names.lender = self.directories_seen.lender = None

@@ -240,3 +240,4 @@ def _load_snapshots(log: Log, snapshots: SnapshotFiles, *, loads_latest: bool) -
         snapshots.add(id, is_loaded_next=loads_latest)
     if len(kept) < len(ids):
         snapshots.remove_before(kept[0])
+    snapshots.remove_lone_columns()

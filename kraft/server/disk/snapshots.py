@@ -1,13 +1,15 @@
 """Check, map, download and remove the snapshot files of the metadata log.
 
 Responsible for the ``.checkpoint`` files of a metadata log's directory, and the ``.part`` file of a
-download. A snapshot is served or loaded only after every byte of it was checked: headers, CRCs, the
-framing of records, its header and footer, its control records. The chunks of a download are checked
-as they arrive, and their sync begins then, so that little work remains at its end.
+download; of the ``.columns`` beside them it only removes those that were left over. A snapshot is
+served or loaded only after every byte of it was checked: headers, CRCs, the framing of records, its
+header and footer, its control records. The chunks of a download are checked as they arrive, and
+their sync begins then, so that little work remains at its end.
 
 A start checks the latest snapshot only: it loads no other one, and the earlier ones may be many
 times its bytes. They are checked soon afterwards. A controller's start loads the latest snapshot,
-which checks every byte as well, so that the store reads only its headers and control records.
+which checks every byte as well, so that the store reads only its headers and control records; or it
+loads the columns beside it, and the snapshot is checked soon afterwards too.
 
 Invariants: ``all`` and ``unchecked`` are replaced and never changed, so that other threads may read
 them; a mapped snapshot stays readable after its file is removed. Sources: KIP-630, KIP-853, Kafka's
@@ -25,8 +27,10 @@ from kraft._core.bytes.batch import ATTRIBUTE_CONTROL, scan, split
 from kraft._core.bytes.batch_check import validate
 from kraft._core.bytes.batch_records import iterate
 from kraft._core.log.disk import Disk, File
+from kraft._core.snapshot.column_checkpoint import COLUMNS_SUFFIX
 from kraft._core.snapshot.snapshot_file import (
     PART_SUFFIX,
+    SUFFIX,
     SnapshotReader,
     parse_snapshot_name,
     snapshot_name,
@@ -276,7 +280,15 @@ class SnapshotFiles:
         for old in before:
             self._disk.remove(self.path(old))
         if before:
+            self.remove_lone_columns()
             self._disk.sync_directory(self._directory)
+
+    def remove_lone_columns(self) -> None:
+        """Remove the column checkpoints whose snapshots are gone; a crash may bring them back."""
+        names = set(self._disk.list(self._directory))
+        for name in names:
+            if name.endswith(COLUMNS_SUFFIX) and name.replace(COLUMNS_SUFFIX, SUFFIX) not in names:
+                self._disk.remove(f"{self._directory}/{name}")
 
     # -- downloads
 

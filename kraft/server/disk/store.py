@@ -29,7 +29,12 @@ from kraft._core.log.disk import Disk, OsDisk, OsFile
 from kraft._core.log.group_writer import GroupWriter
 from kraft._core.log.log import DEFAULT_SEGMENT_BYTES, DEFAULT_SEGMENT_MS
 from kraft._core.snapshot.snapshot_file import SnapshotWriter
-from kraft.errors import InvalidRequestError, OffsetOutOfRangeError, StorageError
+from kraft.errors import (
+    CorruptRecordError,
+    InvalidRequestError,
+    OffsetOutOfRangeError,
+    StorageError,
+)
 from kraft.metadata.directory import METADATA_LOG
 from kraft.raft.election_state import ElectionState
 from kraft.raft.interface import (
@@ -48,7 +53,7 @@ from kraft.raft.rpc import LogSlice, OffsetAndEpoch, SnapshotSlice
 from kraft.raft.voters import ReplicaKey, VoterSet
 from kraft.server.disk.directory_lock import DirectoryLock
 from kraft.server.disk.files import write_quorum_state
-from kraft.server.disk.recovery import Recovered, recover
+from kraft.server.disk.recovery import CATCH_UP, Recovered, recover
 from kraft.server.disk.snapshots import INVALID_SNAPSHOT, StoredSnapshot
 
 logger = logging.getLogger(__name__)
@@ -277,6 +282,20 @@ class MetadataStore:
                     *(*id, error),
                 )
             return None
+
+    def check_listed_snapshot(self, id: OffsetAndEpoch) -> None:
+        """Check all of a snapshot that `open` left to its caller; in any thread.
+
+        Raises one of INVALID_SNAPSHOT, and StorageError. Does nothing for a snapshot that was
+        removed since.
+        """
+        try:
+            self._snapshots.check(id)
+        except CorruptRecordError as error:
+            raise error.add_advice(CATCH_UP) from None
+        except StorageError:
+            if id in self._snapshots.all:
+                raise
 
     def resolve_snapshot(self, id: OffsetAndEpoch, snapshot: StoredSnapshot | None) -> None:
         """Serve a snapshot from now on that `check_snapshot` has checked; never if it failed."""

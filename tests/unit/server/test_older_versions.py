@@ -123,7 +123,7 @@ def test_log_snapshot_and_columns_of_an_older_version_are_the_same_state(kept: P
 
 
 @needs_its_byte_order
-@pytest.mark.parametrize("format_version", [0, 2, "1", None])
+@pytest.mark.parametrize("format_version", [0, 3, "1", None])
 def test_columns_of_another_format_are_rejected_and_the_state_comes_from_the_snapshot(
     kept: Path, tmp_path: Path, format_version: object
 ) -> None:
@@ -134,7 +134,7 @@ def test_columns_of_another_format_are_rejected_and_the_state_comes_from_the_sna
     edit_header(Path(columns_path(path)), format=format_version)
     rejected = load_columns(path)
     assert isinstance(rejected, ColumnsRejected)
-    assert rejected.reason == f"its format is {format_version}, not 1"
+    assert rejected.reason == f"its format is {format_version}, not 1 or 2"
     before = Path(columns_path(path)).read_bytes()
     opened = kraft.open_metadata(path)
     assert not kraft.diff(opened, kraft.open_metadata(path, use_column_cache=False))
