@@ -210,7 +210,7 @@ simulate: build
 	$(BIN)/python -m tests.simulation.run --events $(EVENTS) \
 	  $(if $(SEED),--seed $(SEED),--first $(FIRST) --seeds $(SEEDS)) $(if $(JSON),--json)
 
-simulate-controllers: SEEDS ?= 100
+simulate-controllers: SEEDS ?= 200
 simulate-controllers: EVENTS ?= 4000
 simulate-controllers: FIRST ?= 0
 simulate-controllers: build

@@ -213,8 +213,10 @@ class ControllerChecks:
                     and self._deciding is None
                 ):
                     self._fences(runner, record.broker_id, record.broker_epoch)
+                if isinstance(record, records.AbortTransaction):
+                    self.cluster.trigger_ambush(runner.machine, is_aborting=True)
         if controller.cluster.transaction_start is not None:
-            self.cluster.trigger_ambush(runner.machine)
+            self.cluster.trigger_ambush(runner.machine, is_aborting=False)
         if self.cluster.lines is not None:
             self.cluster.note(
                 f"{runner.machine} controller@{controller.epoch} writes "

@@ -72,8 +72,9 @@ class Environment(SimulatedCluster):
         self.run_cost_ms = 0.05
         #: Ids of the machines whose raft layer rejects the next append.
         self.refusing: set[int] = set()
-        #: The fault to inject when a controller is in the middle of a transaction.
+        #: The fault to inject when a controller is in the middle of a transaction, or aborts one.
         self.ambush: Callable[[Machine], None] | None = None
+        self.ambush_waits_for_abort = False
 
     def is_newest_controller(self, epoch: int) -> bool:
         """Return whether no later controller has been active."""
@@ -87,12 +88,17 @@ class Environment(SimulatedCluster):
         self.refusing.discard(machine.id)
         return True
 
-    def trigger_ambush(self, machine: Machine) -> None:
-        """Inject the waiting fault soon: a controller is in the middle of a transaction."""
-        if self.ambush is not None:
+    def trigger_ambush(self, machine: Machine, *, is_aborting: bool) -> None:
+        """Inject the waiting fault: soon within a transaction, at once after it was aborted.
+
+        The end of an abort is committed within a round trip, and only before that a controller
+        that loses its leadership has less state than is committed.
+        """
+        if self.ambush is not None and is_aborting == self.ambush_waits_for_abort:
             action, self.ambush = self.ambush, None
             self.counts["ambushes"] += 1
-            self.at(self.now + self.draw() ** 2 * 20.0, self._spring, action, machine)
+            wait_ms = 0.0 if is_aborting else self.draw() ** 2 * 20.0
+            self.at(self.now + wait_ms, self._spring, action, machine)
 
     def _spring(self, action: Callable[[Machine], None], machine: Machine, _: None) -> None:
         if machine.is_up:

@@ -97,7 +97,7 @@ class WholeFaults(Faults):
             (4, self.lose_directory),
             (5, self.cut_broker_off),
             (8, self.refuse_append),
-            (14, self.lie_in_ambush),
+            (24, self.lie_in_ambush),
         ]
         self._weights = self._busy_weights = [weight for weight, _ in table]
         self._faults = [fault for _, fault in table]
@@ -157,10 +157,13 @@ class WholeFaults(Faults):
             self.cluster.refusing.add(machine.id)
 
     def lie_in_ambush(self) -> None:
-        """Crash, resign or pause the next controller that is in the middle of a transaction."""
-        self.cluster.ambush = self.random.choice(
-            (self._crash_it, self._crash_it, self._resign_it, self._pause_it)
-        )
+        """Crash, resign or pause the next controller in a transaction; resign one that aborts."""
+        self.cluster.ambush_waits_for_abort = self.random.random() < 0.5
+        self.cluster.ambush = self._resign_it
+        if not self.cluster.ambush_waits_for_abort:
+            self.cluster.ambush = self.random.choice(
+                (self._crash_it, self._crash_it, self._resign_it, self._pause_it)
+            )
 
     def _crash_it(self, machine: Machine) -> None:
         self.cluster.crash(machine)

@@ -143,7 +143,7 @@ class Mode(NamedTuple):
 
 
 ALONE = Mode("simulate", QUORUM, MUST_HAPPEN, 2_000_000)
-WHOLE = Mode("simulate-controllers", CONTROLLERS, MUST_HAPPEN_WITH_CONTROLLERS, 700_000)
+WHOLE = Mode("simulate-controllers", CONTROLLERS, MUST_HAPPEN_WITH_CONTROLLERS, 1_300_000)
 
 
 def explain(outcome: RunOutcome, event_limit: int, mode: Mode = ALONE) -> str:
