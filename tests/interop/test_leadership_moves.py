@@ -63,6 +63,9 @@ THIRD_ELECTION_TIMEOUT_MS = "3000"
 KAFKAS_OWN_ERRORS = (
     # A controller that loses leadership, or is not active yet.
     r"Unexpected error handling request .*\n.*\.NotControllerException: ",
+    # A controller listens before it has a raft manager and a publisher of features to ask.
+    r"Unexpected error handling request RequestHeader\(apiKey=API_VERSIONS.*\n"
+    r"java\.lang\.NullPointerException: .*\.(?:raftManager|featuresPublisher)\(\)\" is null",
     # A broker with new partitions of a topic that it has already.
     r"Expected partition .* to exist, but it was missing\. Creating",
     # A slow machine, and a controller that was paused.
