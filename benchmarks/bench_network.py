@@ -9,8 +9,8 @@ of the three controllers.
                           of 8,000, eight in flight; until the response, when all is committed
 ``network_bare_writers``  three processes write and sync as many bytes as the three logs grew by,
                           before each creation
-``network_create_heartbeats``  the brokers' heartbeats meanwhile, from when each was due; no broker
-                          is fenced
+``network_create_heartbeats``  the brokers' heartbeats meanwhile and in the second after it, from
+                          when each was due, beside the host's steal time; no broker is fenced
 ``network_create_small``  topics of ten partitions, one a request, 64 in flight
 ``network_shrink``        every leader proposes a smaller ISR for all its partitions at once
 ``network_outage``        a third of the brokers falls silent at once: from the first to the last
@@ -52,7 +52,7 @@ import pytest
 from benchmarks.bare_writer import write_together
 from benchmarks.conftest import FULL, Sizes
 from benchmarks.java_peers import Line, Peers
-from benchmarks.machine import own_bytes_of
+from benchmarks.machine import own_bytes_of, steal_seconds
 from benchmarks.network_quorums import KafkaQuorum, KraftQuorum, NetworkQuorum, pid_of
 from benchmarks.network_work import PER_TOPIC, Loaded, LostLeaderError
 from benchmarks.timings import summary
@@ -114,12 +114,13 @@ class Script:
         lost: list[tuple[float, float, int]] = []
         bare: list[float] = []
         beats: list[float] = []
-        created_bytes = 0
+        created_bytes, stolen_s = 0, 0.0
         warmup = 1 if self.is_full else 0
         leaders_lost = 0
         while len(lost) < warmup + (ROUNDS if self.is_full else 1):
             if len(lost) == warmup:
                 beats.clear()
+                stolen_s = 0.0
             rate = await asyncio.to_thread(
                 write_together, self._directory, 3, MIB, self.sizes.seconds
             )
@@ -128,10 +129,12 @@ class Script:
                 await loaded.rack_returns()
                 await loaded.delete_all()
                 first_beat, before = len(loaded.brokers.heartbeats), self._log_bytes()
+                stolen_before_s = steal_seconds()
                 one_created = await loaded.create(count)
                 created_bytes = self._log_bytes() - before
                 await asyncio.sleep(1)
                 one_beats = [each.taken_s for each in loaded.brokers.heartbeats[first_beat:]]
+                one_stolen_s = steal_seconds() - stolen_before_s
                 one_shrunk = await loaded.alter_isrs(2)
                 await loaded.alter_isrs(3)
                 one_lost = await loaded.lose_rack()
@@ -144,6 +147,7 @@ class Script:
                 created.append(one_created)
                 bare.append(created_bytes / rate)
                 beats += one_beats
+                stolen_s += one_stolen_s
                 shrunk.append(one_shrunk)
                 lost.append(one_lost)
         await loaded.rack_returns()
@@ -161,7 +165,7 @@ class Script:
             )
         self.note(
             "create_heartbeats", beats, unit="heartbeats", p999_s=quantile(beats, 0.999),
-            missed=len(loaded.brokers.missed),
+            missed=len(loaded.brokers.missed), steal_s=stolen_s,
         )  # fmt: skip
         for work, done in (("shrink", shrunk), ("outage", lost)):
             assert done[-1][2] >= made, (work, done)

@@ -58,6 +58,15 @@ def own_bytes_of(pid: int) -> int:
     return int(found[1]) * 1024 if found else 0
 
 
+def steal_seconds() -> float:
+    """Return the seconds that the host gave to others while a processor of this machine had work.
+
+    Of all processors since the boot; 0 where the system does not say.
+    """
+    fields = Path("/proc/stat").read_text().splitlines()[0].split() if _STATUS.exists() else []
+    return int(fields[8]) / os.sysconf("SC_CLK_TCK") if len(fields) > 8 else 0.0
+
+
 def cpu_seconds_of(pid: int) -> float:
     """Return the CPU seconds of a process and its descendants; 0 if it has ended.
 

@@ -24,6 +24,7 @@ class Measurement:
     p99_s: float = 0.0  # if the items were timed one by one
     p999_s: float = 0.0
     missed: int = 0  # heartbeats without a response in time
+    steal_s: float = 0.0  # time of this machine's processors that its host gave to others
     cpu_s: float = 0.0  # CPU time of an average round, all threads and child processes
 
     @property
@@ -78,6 +79,7 @@ def _benchmark(entry: dict[str, Any]) -> Measurement:
         p99_s=info.get("p99_s", 0.0),
         p999_s=info.get("p999_s", 0.0),
         missed=info.get("missed", 0),
+        steal_s=info.get("steal_s", 0.0),
         cpu_s=info.get("cpu_s", 0.0),
     )
 

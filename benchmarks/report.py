@@ -46,6 +46,8 @@ def figures(measurement: Measurement | None) -> str:
         lines[0] += f" (p99 {seconds(measurement.p99_s)})"
     if measurement.cpu_s:
         lines.append(f"CPU {seconds(measurement.cpu_s)}")
+    if measurement.steal_s:
+        lines.append(f"host's steal time {seconds(measurement.steal_s)}")
     rate = measurement.count / measurement.median_s
     lines.append(f"{rate / 1e6:.3g} M {measurement.unit}/s" if rate > 1e5 else f"{rate:.4g} /s")
     if measurement.bytes:
