@@ -25,6 +25,7 @@ _COMMANDS: dict[str, str] = {
     "snapshot": "kraft.cli.snapshot",
     "verify": "kraft.cli.verify",
     "salvage": "kraft.cli.salvage",
+    "rescue": "kraft.cli.rescue",
     "storage": "kraft.cli.storage",
     "server": "kraft.cli.server",
     "quorum": "kraft.cli.quorum",
@@ -88,5 +89,5 @@ def _kraft(
 ) -> None:
     """Inspect, verify and repair a Kafka cluster's KRaft metadata, run controllers, simulate failures.
 
-    Commands never change a directory that they read. Only `snapshot write`, `salvage`, `storage format`, `lab`, `server` and `up` write, to the directory that their options name. `topics create`, `alter` and `delete` and `quorum` change a running quorum.
+    Commands never change a directory that they read. Only `snapshot write`, `salvage`, `rescue`, `storage format`, `lab`, `server` and `up` write, to the directory that their options name. `topics create`, `alter` and `delete` and `quorum` change a running quorum.
     """  # noqa: E501  (help joins no lines: each paragraph is one)

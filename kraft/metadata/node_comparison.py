@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -104,13 +105,27 @@ class _Batches:
             self.take(len(self.data))
 
 
-def _compare_logs(
+class Divergence(NamedTuple):
+    """The first offset at which two logs have different batches, with the leader epoch of each
+    log's batch there, and the segments.
+    """
+
+    offset: int
+    epochs: tuple[int, int]
+    paths: tuple[Path, Path]
+
+
+def first_divergence(
     one: MetadataSource, other: MetadataSource, advance: Callable[[int], object]
-) -> Iterator[VerificationFinding]:
+) -> Divergence | None:
+    """Compare the offsets that both logs have, byte by byte; return None where they are equal.
+
+    ``advance`` is called with the number of equal bytes of each step. Gaps are skipped.
+    """
     since = max(one.log_start_offset, other.log_start_offset)
     until = min(one.log_end_offset, other.log_end_offset)
     if since < 0 or since >= until:
-        return
+        return None
     mine, theirs = _Batches(one, since), _Batches(other, since)
     while mine.fill() and theirs.fill():
         size = min(len(mine.data), len(theirs.data))
@@ -125,12 +140,26 @@ def _compare_logs(
                 theirs.skip_before(behind)
                 if mine.fill() and theirs.fill() and mine.base_offset == theirs.base_offset:
                     continue
-                return
+                return None
             if size == 0:
-                yield _divergence(one, other, mine, theirs)
-                return
+                epochs = [
+                    int(scan(each.data, verify_crc=False).partition_leader_epochs[0])
+                    for each in (mine, theirs)
+                ]
+                return Divergence(
+                    mine.base_offset, (epochs[0], epochs[1]), (Path(mine.path), Path(theirs.path))
+                )
         mine.take(size)
         theirs.take(size)
+    return None
+
+
+def _compare_logs(
+    one: MetadataSource, other: MetadataSource, advance: Callable[[int], object]
+) -> Iterator[VerificationFinding]:
+    found = first_divergence(one, other, advance)
+    if found is not None:
+        yield _divergence_finding(one, other, found)
 
 
 def _equal_size(mine: memoryview, theirs: memoryview) -> int:
@@ -143,13 +172,10 @@ def _equal_size(mine: memoryview, theirs: memoryview) -> int:
     return size
 
 
-def _divergence(
-    one: MetadataSource, other: MetadataSource, mine: _Batches, theirs: _Batches
+def _divergence_finding(
+    one: MetadataSource, other: MetadataSource, found: Divergence
 ) -> VerificationFinding:
-    offset = mine.base_offset
-    epochs = [
-        int(scan(each.data, verify_crc=False).partition_leader_epochs[0]) for each in (mine, theirs)
-    ]
+    offset, epochs, paths = found
     is_committed = any(
         snapshot.end_offset > offset
         for source in (one, other)
@@ -169,7 +195,7 @@ def _divergence(
             f"from here on the nodes have batches of epochs {epochs[0]} and {epochs[1]}: one node "
             "has uncommitted records, and truncates them when it follows a leader"
         )
-    return VerificationFinding(severity, Path(mine.path), message, offset, Path(theirs.path))
+    return VerificationFinding(severity, paths[0], message, offset, paths[1])
 
 
 def _compare_snapshots(one: MetadataSource, other: MetadataSource) -> Iterator[VerificationFinding]:

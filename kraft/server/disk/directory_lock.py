@@ -63,3 +63,27 @@ class DirectoryLock:
         traceback: TracebackType | None,
     ) -> None:
         self.release()
+
+
+def is_locked(directory: str | os.PathLike[str]) -> bool:
+    """Return whether a process holds the lock, without creating the file.
+
+    False without a ``.lock``, which every node creates.
+    """
+    root = os.path.realpath(directory)
+    if root in _held:
+        return True
+    try:
+        # A shared lock needs no permission to write, and none is granted beside a node's.
+        fd = os.open(os.path.join(root, LOCK_FILE), os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise StorageError(f"cannot open {root}/{LOCK_FILE}: {error.strerror}") from error
+    try:
+        fcntl.lockf(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(fd)
+    return False

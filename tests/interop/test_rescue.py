@@ -1,0 +1,93 @@
+"""Directories of Apache Kafka after a rescue: its controller leads on them, and others join."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.harness.commands import printed
+from tests.harness.kafka_jars import kafka
+from tests.interop.cluster import HOST, Cluster, wait_for
+from tests.interop.mixed_quorum import QUORUM_TOOL
+
+pytestmark = pytest.mark.interop
+
+CLUSTER_ID = "cmVzY3VlZCBieSBrcmFmdA"
+
+
+@pytest.mark.parametrize("is_static", [False, True], ids=["dynamic", "static"])
+@pytest.mark.parametrize("place", ["in place", "elsewhere"])
+def test_kafkas_nodes_start_on_a_rescued_directory(
+    is_static: bool, place: str, tmp_path: Path
+) -> None:
+    """Two of three controllers lose their disks; a broker and the third controller keep theirs."""
+    from kraft.metadata.identifiers import random_uuid
+
+    cluster = Cluster(kafka(), tmp_path / "cluster", CLUSTER_ID, is_static=is_static)
+    cluster.reserve_controllers(101, 102, 103)
+    voters = ",".join(
+        f"{one}@{HOST}:{port}:{random_uuid()!s}" for one, port in cluster.controller_ports.items()
+    )
+    options = () if is_static else ("--initial-controllers", voters)
+    try:
+        for one in (101, 102, 103):
+            cluster.add_controller(one).format(CLUSTER_ID, *options)
+        broker = cluster.add_broker(1, None)
+        broker.format(CLUSTER_ID, *cluster.broker_format())
+        for node in cluster.nodes.values():
+            node.start()
+        for node in cluster.nodes.values():
+            node.wait_until_listening()
+        ask = cluster.driver()
+        wait_for(
+            "a topic", lambda: ask("createTopic", name="before", partitions=2, replication=1) or 1
+        )
+        wait_for("the topic", lambda: "before" in ask("topics"))
+        cluster.kill()
+        left = cluster.nodes[101]
+        for one in (102, 103):
+            shutil.rmtree(cluster.nodes[one].metadata_directory)
+
+        command = ["rescue", left.metadata_directory, broker.metadata_directory]
+        command += ["-c", left.properties]
+        if place == "in place":
+            # The log of the broker may be a record ahead; the rescue in place is of one directory.
+            command = ["rescue", left.metadata_directory, "--in-place", "-c", left.properties]
+        else:
+            command += ["--to", tmp_path / "new"]
+            left.settings["log.dirs"] = str(tmp_path / "new")
+        printed(*command)
+        if is_static:
+            for node in (left, broker):
+                node.settings["controller.quorum.voters"] = f"101@{left.address}"
+
+        for node in (left, broker):
+            node.start()
+            node.wait_until_listening()
+        ask = cluster.driver()
+        quorum = wait_for("a leader", lambda: ask("quorum"))
+        assert quorum["leader"] == 101
+        assert "before" in wait_for("the topics", lambda: ask("topics"))
+        wait_for(
+            "a topic", lambda: ask("createTopic", name="after", partitions=1, replication=1) or 1
+        )
+        if is_static:
+            return
+        other = cluster.nodes[102]
+        other.format(CLUSTER_ID, "--no-initial-controllers")
+        other.start()
+        other.wait_until_listening()
+
+        def add() -> bool:
+            said = cluster.jars.run(
+                QUORUM_TOOL,
+                *("--bootstrap-controller", left.address),
+                *("--command-config", str(other.properties), "add-controller"),
+            )
+            return "Added controller 102" in str(said)
+
+        assert wait_for("the new voter", add)
+    finally:
+        cluster.kill()
