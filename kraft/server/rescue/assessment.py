@@ -28,9 +28,9 @@ from kraft.records import Uuid
 from kraft.server.config.listeners import written_host
 from kraft.server.config.loading import ServerConfig
 from kraft.server.rescue.survivors import (
+    CommittedEnd,
     LogEnd,
     RescueRefusedError,
-    SnapshotId,
     Survivor,
     read_survivor,
 )
@@ -86,7 +86,7 @@ class Assessment:
     survivors: tuple[Survivor, ...]
     chosen: Survivor
     voter: NewVoter
-    committed: SnapshotId
+    committed: CommittedEnd
     committed_by: Survivor | None
     branches: tuple[Branch, ...]
     later: tuple[Survivor, ...]
@@ -141,7 +141,7 @@ def assess(
     _check_no_majority(survivors)
     snapshots = {id: each for each in reversed(survivors) for id in each.snapshots if id.offset}
     chosen = _choose(survivors, snapshots)
-    committed = max(snapshots, default=SnapshotId(0, 0))
+    committed = max(snapshots, default=CommittedEnd(0, 0))
     epochs = [max(each.end.epoch, each.election_epoch) for each in survivors]
     new_epoch = max(epochs) + EPOCH_MARGIN
     if new_epoch >= _MAX_EPOCH:
@@ -244,7 +244,7 @@ def _check_no_majority(survivors: Sequence[Survivor]) -> None:
         )
 
 
-def _choose(survivors: Sequence[Survivor], snapshots: dict[SnapshotId, Survivor]) -> Survivor:
+def _choose(survivors: Sequence[Survivor], snapshots: dict[CommittedEnd, Survivor]) -> Survivor:
     """Return the survivor with the best log that has the records of every snapshot."""
     for each in survivors:
         if all(each.holds(id) for id in snapshots):

@@ -38,8 +38,8 @@ class LogEnd(NamedTuple):
     offset: int
 
 
-class SnapshotId(NamedTuple):
-    """The end of a snapshot: every record below ``offset`` is committed, the last in ``epoch``."""
+class CommittedEnd(NamedTuple):
+    """The end of a snapshot: all records below ``offset`` are committed, the last in ``epoch``."""
 
     epoch: int
     offset: int
@@ -63,7 +63,7 @@ class Survivor:
     end: LogEnd
     #: The latest snapshot is ahead of the log, so that a restart empties the log.
     is_log_replaced: bool
-    snapshots: tuple[SnapshotId, ...]
+    snapshots: tuple[CommittedEnd, ...]
     voters: VoterSet
     kraft_version: int
     election_epoch: int
@@ -94,7 +94,7 @@ class Survivor:
             return -1
         return log.epoch_at(offset - 1)
 
-    def holds(self, snapshot: SnapshotId) -> bool:
+    def holds(self, snapshot: CommittedEnd) -> bool:
         """Return whether this log has exactly the records that ``snapshot`` covers."""
         if snapshot.offset <= self.start_offset:
             # Only a snapshot moves the start of a log, so that all before it is committed as well.
@@ -139,7 +139,7 @@ def read_survivor(path: Path) -> Survivor:
         max(source.log_start_offset, 0) if replaced is None else replaced.end_offset,
         end,
         replaced is not None,
-        tuple(SnapshotId(each.epoch, each.end_offset) for each in directory.snapshots),
+        tuple(CommittedEnd(each.epoch, each.end_offset) for each in directory.snapshots),
         _voters(state, directory),
         quorum.kraft_version,
         -1 if election is None else election.leader_epoch,
