@@ -18,7 +18,7 @@ from typing import NamedTuple, TypeVar, cast
 from kraft._core.codec.metadata_codec import Message
 from kraft.errors import NONE, error_name
 from kraft.metadata.identifiers import random_uuid
-from kraft.network.quorum_client import Address
+from kraft.network.controller_connection import Address
 from kraft.protocol.broker_heartbeat import (
     BROKER_HEARTBEAT,
     BrokerHeartbeatRequestData,

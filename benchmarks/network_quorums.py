@@ -27,7 +27,8 @@ from benchmarks.machine import cpu_seconds_of
 from benchmarks.quorum_processes import settings as static_settings
 from kraft._core.bytes.batch import scan
 from kraft.metadata.identifiers import random_uuid
-from kraft.network.quorum_client import Address, ClientSecurity, QuorumClient, QuorumRefusedError
+from kraft.network.controller_connection import Address, ClientSecurity
+from kraft.network.quorum_client import QuorumClient, QuorumRefusedError
 from kraft.raft.rpc import DescribeQuorumResponse
 from kraft.server.local_quorum import LOOPBACK, LocalNode, LocalQuorum, free_ports
 from tests.harness.commands import logged

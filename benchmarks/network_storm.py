@@ -29,7 +29,7 @@ from types import TracebackType
 from typing import Self
 
 from benchmarks.network_clients import LightBroker
-from kraft.network.quorum_client import Address
+from kraft.network.controller_connection import Address
 from kraft.protocol.broker_heartbeat import (
     BROKER_HEARTBEAT,
     BrokerHeartbeatRequestData,

@@ -10,6 +10,7 @@ Packages, from the lowest layer up::
     kraft.controller  requests -> the records that Kafka's controller would write
     kraft.metadata    a metadata directory as a library object
     kraft.server      a node, its configuration and its directories
+    kraft.admin       a client of the controllers of a running quorum
     kraft.lab         million-partition scenarios
     kraft.cli         the ``kraft`` command
 

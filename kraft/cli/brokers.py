@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from kraft.cli.admin_client import ClientConfigOption
 from kraft.cli.exit_codes import EPILOG
 from kraft.cli.metadata_source import DirectoryOption, QuorumOption, read_from
 from kraft.cli.options import AtOption, JsonOption
-from kraft.cli.quorum import ClientConfigOption
 
 if TYPE_CHECKING:
     from kraft.image import BrokerRegistration

@@ -30,26 +30,32 @@ QuorumOption = Annotated[
 ]
 
 
+def check_source(
+    directory: Path | None, at: int | None, controllers: str | None, client_config: Path | None
+) -> None:
+    """Raise a usage error unless exactly one source is given, with options that belong to it."""
+    if (directory is None) == (controllers is None):
+        raise typer.BadParameter("give either --from or --bootstrap-controller")
+    if directory is not None and client_config is not None:
+        raise typer.BadParameter("--command-config needs --bootstrap-controller")
+    if controllers is not None and at is not None:
+        raise typer.BadParameter("--at needs --from: a quorum has its latest committed state")
+
+
 def read_from(
     directory: Path | None, at: int | None, controllers: str | None, client_config: Path | None
 ) -> Metadata:
     """Return the metadata of exactly one of the sources; raises a usage error."""
+    from kraft.cli.admin_client import open_admin
     from kraft.cli.output import progress
-    from kraft.cli.quorum import controller_addresses, open_client
     from kraft.metadata.facade import open_metadata
-    from kraft.metadata.quorum_reader import read_metadata
 
-    if (directory is None) == (controllers is None):
-        raise typer.BadParameter("give either --from or --bootstrap-controller")
+    check_source(directory, at, controllers, client_config)
     if directory is not None:
-        if client_config is not None:
-            raise typer.BadParameter("--command-config needs --bootstrap-controller")
         return open_metadata(directory, at=at)
     assert controllers is not None
-    if at is not None:
-        raise typer.BadParameter("--at needs --from: a quorum has its latest committed state")
     with (
-        open_client(controller_addresses(controllers), client_config) as client,
+        open_admin(controllers, client_config) as admin,
         progress("reading the quorum's metadata", 1.0) as advance,
     ):
-        return read_metadata(client, advance)
+        return admin.read_metadata(advance)

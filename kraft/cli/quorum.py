@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from kraft.cli.admin_client import ClientConfigOption, ControllersOption, open_admin
 from kraft.cli.exit_codes import EPILOG
 from kraft.cli.options import JsonOption
 from kraft.errors import InvalidConfigError, StorageError
 
 if TYPE_CHECKING:
-    from kraft.network.quorum_client import Address, QuorumClient
+    from kraft.admin.client import BlockingAdmin
     from kraft.raft.rpc import DescribedReplica, DescribeQuorumResponse
     from kraft.raft.voters import Endpoint, ReplicaKey
 
@@ -33,30 +34,8 @@ REPLICATION_COLUMNS = (
     *("LastFetchTimestamp", "LastCaughtUpTimestamp", "Status"),
 )
 
-#: How long to wait for a leader; with the default settings an election takes 2 to 4 s.
-LEADER_WAIT_S = 5.0
 _DUPLICATE_VOTER = 126
 
-ControllersOption = Annotated[
-    str,
-    typer.Option(
-        "--bootstrap-controller",
-        metavar="HOST:PORT,…",
-        help="Controllers to contact first; any of them can name the leader.",
-        show_default=False,
-    ),
-]
-ClientConfigOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--command-config",
-        metavar="FILE",
-        help="The client's .properties file: request.timeout.ms (default 30000), client.id "
-        "(default kraft-quorum), security.protocol (default PLAINTEXT), ssl.*, sasl.mechanism, "
-        "sasl.jaas.config.",
-        show_default=False,
-    ),
-]
 DryRunOption = Annotated[
     bool, typer.Option("--dry-run", help="Print what would change, without changing it.")
 ]
@@ -104,14 +83,14 @@ def describe(
     if human_readable and not replication:
         raise typer.BadParameter("--human-readable needs --replication")
     output = Output(as_json=as_json)
-    with open_client(controller_addresses(bootstrap_controller), command_config) as client:
+    with open_admin(bootstrap_controller, command_config) as admin:
         while True:
             if status:
-                cluster_id = client.describe_cluster().cluster_id
-                _show_status(output, cluster_id, client.describe_quorum(), watch)
+                cluster_id = admin.describe_cluster().cluster_id
+                _show_status(output, cluster_id, admin.describe_metadata_quorum(), watch)
             else:
                 now_ms = time.time_ns() // 1_000_000 if human_readable else None
-                _show_replication(output, client.describe_quorum(), now_ms, watch)
+                _show_replication(output, admin.describe_metadata_quorum(), now_ms, watch)
             if not watch:
                 return
             time.sleep(interval)
@@ -148,15 +127,15 @@ def add_controller(
     if config is None:
         raise typer.BadParameter("name the configuration of the controller to add: -c FILE")
     voter, endpoints, servers = _controller_of(config)
-    if bootstrap_controller is not None:
-        servers = controller_addresses(bootstrap_controller)
-    if not servers:
+    controllers = bootstrap_controller or ",".join(servers)
+    if not controllers:
         raise typer.BadParameter(
             "give --bootstrap-controller: the file has no controller.quorum.bootstrap.servers"
         )
     if not dry_run:
-        with open_client(servers, None) as client:
-            _add_voter(client, voter, endpoints, servers)
+        # As in Kafka's tool, the same file may have the client's security.protocol, ssl.*, sasl.*.
+        with open_admin(controllers, config) as admin:
+            _add_voter(admin, voter, endpoints, controllers)
     print(
         f"{'DRY RUN of adding' if dry_run else 'Added'} controller {voter.id} with directory id "
         f"{voter.directory_id!s} and endpoints: {', '.join(map(_endpoint_text, endpoints))}"
@@ -164,10 +143,10 @@ def add_controller(
 
 
 def _add_voter(
-    client: QuorumClient,
+    admin: BlockingAdmin,
     voter: ReplicaKey,
     endpoints: tuple[Endpoint, ...],
-    servers: list[Address],
+    controllers: str,
 ) -> None:
     """Add the voter. Where its id is already a voter's, raise with the command that removes the old
     one.
@@ -175,20 +154,19 @@ def _add_voter(
     from kraft.network.quorum_client import QuorumRefusedError
 
     try:
-        client.add_voter(voter, endpoints)
+        admin.add_raft_voter(voter, endpoints)
     except QuorumRefusedError as error:
         if error.kafka_code == _DUPLICATE_VOTER:
-            for old in (state.key for state in client.describe_quorum().voters):
+            for old in (state.key for state in admin.describe_metadata_quorum().voters):
                 if old == voter:
                     error.add_note("the voter has the same directory id: it was added before")
                 elif old.id == voter.id:
-                    bootstrap = ",".join(f"{host}:{port}" for host, port in servers)
                     error.add_note(
                         f"the voter has the directory id {old.directory_id!s}, this controller "
                         f"{voter.directory_id!s}. If the old directory is lost, remove it first: "
                         f"kraft quorum remove-controller --controller-id {old.id} "
                         f"--controller-directory-id {old.directory_id!s} "
-                        f"--bootstrap-controller {bootstrap}"
+                        f"--bootstrap-controller {controllers}"
                     )
         raise
 
@@ -226,14 +204,35 @@ def remove_controller(
     except ValueError as error:
         raise typer.BadParameter(f"--controller-directory-id: {error}") from error
     voter = ReplicaKey(controller_id, directory_id)
-    addresses = controller_addresses(bootstrap_controller)
+    admin = open_admin(bootstrap_controller, command_config)
     if not dry_run:
-        with open_client(addresses, command_config) as client:
-            client.remove_voter(voter)
+        with admin:
+            admin.remove_raft_voter(voter)
     print(
         f"{'DRY RUN of removing' if dry_run else 'Removed'} KRaft controller {controller_id} "
         f"with directory id {directory_id!s}"
     )
+
+
+@app.command("unregister-controller", epilog=EPILOG)
+def unregister_controller(
+    bootstrap_controller: ControllersOption,
+    controller_id: Annotated[
+        int, typer.Option("--controller-id", "-i", min=0, help="The node id of the controller.")
+    ],
+    command_config: ClientConfigOption = None,
+) -> None:
+    """Remove the registration of a controller that is gone for good. Needs Kafka 4.4's level.
+
+    A stale registration can block upgrades of metadata.version. Remove the controller from the voters first.
+
+    [bold]Examples[/bold]
+
+      kraft quorum unregister-controller --controller-id 4 --bootstrap-controller localhost:9093
+    """  # noqa: E501  (help joins no lines: each paragraph is one)
+    with open_admin(bootstrap_controller, command_config) as admin:
+        admin.unregister_controller(controller_id)
+    print(f"Controller {controller_id} is no longer registered.")
 
 
 # -- output
@@ -339,59 +338,19 @@ def _replica(quorum: DescribeQuorumResponse, state: DescribedReplica) -> dict[st
 
 
 def _endpoint_text(endpoint: Endpoint) -> str:
-    host = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
-    return f"{endpoint.name}://{host}:{endpoint.port}"
+    return f"{endpoint.name}://{_address_text(endpoint.host, endpoint.port)}"
+
+
+def _address_text(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 # -- arguments and configuration
 
 
-def controller_addresses(text: str) -> list[Address]:
-    """Return the addresses of ``host:port,…``; raises a usage error."""
-    from kraft.configdef import ConfigValueError
-    from kraft.server.config.listeners import read_address
-
-    try:
-        addresses = [read_address(part.strip()) for part in text.split(",") if part.strip()]
-    except ConfigValueError as error:
-        raise typer.BadParameter(f"--bootstrap-controller: {error}") from error
-    if not addresses:
-        raise typer.BadParameter("--bootstrap-controller names no controller")
-    return addresses
-
-
-def open_client(servers: list[Address], config: Path | None) -> QuorumClient:
-    """Return a client with the settings of a --command-config file. Raises InvalidConfigError."""
-    from kraft.network.quorum_client import QuorumClient
-
-    if config is None:
-        return QuorumClient(servers, leader_wait_s=LEADER_WAIT_S)
-    from kraft.metadata.properties import read_properties
-    from kraft.server.config.key_stores import read_client_security
-
-    try:
-        text = config.read_text("latin-1")
-    except OSError as error:
-        raise InvalidConfigError(f"cannot read {config}: {error.strerror}") from error
-    given = {key: value for key, value, _ in read_properties(text, config)}
-    timeout = given.get("request.timeout.ms", "30000")
-    if not timeout.isdigit() or not 0 < int(timeout) < 1 << 31:
-        raise InvalidConfigError(f"{config}: request.timeout.ms is {timeout!r}")
-    # A user who sets the timeout accepts waiting that long.
-    leader_wait_s = None if "request.timeout.ms" in given else LEADER_WAIT_S
-    client_id = given.get("client.id", "kraft-quorum")
-    return QuorumClient(
-        servers,
-        timeout_s=int(timeout) / 1000,
-        leader_wait_s=leader_wait_s,
-        client_id=client_id,
-        security=read_client_security(given, config),
-    )
-
-
 def _controller_of(
     path: Path,
-) -> tuple[ReplicaKey, tuple[Endpoint, ...], list[Address]]:
+) -> tuple[ReplicaKey, tuple[Endpoint, ...], list[str]]:
     """Return the voter of a configuration, its endpoints, and the addresses of its quorum."""
     from kraft.raft.voters import ReplicaKey
     from kraft.server.config.loading import ServerConfig
@@ -410,5 +369,5 @@ def _controller_of(
         raise StorageError(f"{directory} {what}: only a formatted controller can be added")
     loaded.check(node_id=config.node_id)
     raft = config.raft(found.directory_id, found.cluster_id)
-    servers = [(at.host, at.port) for at in config.bootstrap_servers]
+    servers = [_address_text(at.host, at.port) for at in config.bootstrap_servers]
     return ReplicaKey(config.node_id, found.directory_id), raft.endpoints, servers

@@ -18,16 +18,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from kraft.cli.admin_client import ClientConfigOption, ControllersOption
 from kraft.cli.exit_codes import REFUSED
 from kraft.cli.options import JsonOption
-from kraft.cli.quorum import ClientConfigOption, ControllersOption
 from kraft.errors import KraftError
 
 if TYPE_CHECKING:
-    from kraft._core.codec.metadata_codec import Message
-    from kraft.network.quorum_client import QuorumClient
-    from kraft.protocol.create_topics import CreatableAssignment
-    from kraft.protocol.headers import Api
+    from kraft.admin.client import BlockingAdmin
+    from kraft.admin.results import ItemResults
 
 #: Bounds of one request: Kafka's controller accepts at most 10,000 records in a request. A topic is
 #: one record, plus one for each partition and one for each setting.
@@ -36,12 +34,6 @@ _RECORDS_A_REQUEST = 5000
 #: At most this many results are printed one by one; the others are counted.
 _MOST_LINES = 20
 _MOST_TOPICS = 1_000_000
-#: The part of the client's timeout that a request gives the controller, so that the controller's
-#: error arrives before the client gives up.
-_CONTROLLER_SHARE = 0.9
-#: How often a topic that a quota delays is sent again.
-_QUOTA_ATTEMPTS = 30
-_QUOTA_PAUSE_S = 0.1
 
 TopicOption = Annotated[
     list[str] | None,
@@ -102,18 +94,16 @@ class TopicResult:
 class TopicChange:
     """How one API changes topics.
 
-    ``request`` makes the request for entries with a timeout in ms. ``results`` returns (name, error
-    code, message, details) of each topic of a response. ``done_codes`` are the errors of a change
-    that an earlier attempt has made. ``accepted_code`` is a success with the outcome ``accepted``:
-    --if-exists and --if-not-exists.
+    ``send`` sends a request for entries. ``details`` returns what is printed of a changed topic, by
+    its value in the results. ``done_codes`` are the errors of a change that an earlier attempt has
+    made. ``accepted_code`` is a success with the outcome ``accepted``: --if-exists and
+    --if-not-exists.
     """
 
-    api: Api
     verb: str
     outcome: str
-    request: Callable[[Sequence[Any], int], Message]
-    response_type: type[Any]
-    results: Callable[[Any], list[tuple[str, int, str | None, dict[str, Any]]]]
+    send: Callable[[BlockingAdmin, list[Any]], ItemResults[Any, Any]]
+    details: Callable[[Any], dict[str, Any]]
     done_codes: tuple[int, ...]
     accepted_code: int | None = None
     accepted: str = ""
@@ -174,14 +164,8 @@ def create(
 
       kraft topics create --count 1000 --name-pattern load-{:04} --partitions 10 --config retention.ms=60000 --bootstrap-controller localhost:9093
     """  # noqa: E501  (help joins no lines: each paragraph is one)
+    from kraft.admin.topics import TopicSpec
     from kraft.errors import TOPIC_ALREADY_EXISTS
-    from kraft.protocol.create_topics import (
-        CREATE_TOPICS,
-        CreatableConfig,
-        CreatableTopic,
-        CreateTopicsRequestData,
-        CreateTopicsResponseData,
-    )
 
     names = topic_names(topics, count, name_pattern)
     assignments = read_assignment(replica_assignment)
@@ -190,38 +174,26 @@ def create(
             "--replica-assignment determines the partitions and the replication factor: give "
             "neither --partitions nor --replication-factor"
         )
-    configs = [CreatableConfig(*each) for each in read_settings(config)]
+    configs = dict(read_settings(config))
     change = TopicChange(
-        CREATE_TOPICS,
         "create",
         "created",
-        lambda entries, timeout_ms: CreateTopicsRequestData(
-            list(entries), timeout_ms, validate_only
-        ),
-        CreateTopicsResponseData,
-        lambda response: [
-            (
-                each.name,
-                each.error_code,
-                each.error_message,
-                {
-                    "topicId": str(each.topic_id),
-                    "partitions": each.num_partitions,
-                    "replicationFactor": each.replication_factor,
-                },
-            )
-            for each in response.topics
-        ],
+        lambda admin, entries: admin.create_topics(entries, validate_only=validate_only),
+        lambda created: {
+            "topicId": str(created.topic_id),
+            "partitions": created.num_partitions,
+            "replicationFactor": created.replication_factor,
+        },
         (TOPIC_ALREADY_EXISTS,),
         TOPIC_ALREADY_EXISTS if if_not_exists else None,
         "exists",
     )
     entries = {
-        name: CreatableTopic(
+        name: TopicSpec(
             name,
             -1 if assignments or partitions is None else partitions,
             -1 if assignments or replication_factor is None else replication_factor,
-            assignments,
+            dict(enumerate(assignments)),
             configs,
         )
         for name in names
@@ -255,36 +227,21 @@ def alter(
 
       kraft topics alter --topic orders --partitions 12 --bootstrap-controller localhost:9093
     """
+    from kraft.admin import NewPartitions
     from kraft.errors import INVALID_PARTITIONS, UNKNOWN_TOPIC_OR_PARTITION
-    from kraft.protocol.create_partitions import (
-        CREATE_PARTITIONS,
-        CreatePartitionsAssignment,
-        CreatePartitionsRequestData,
-        CreatePartitionsResponseData,
-        CreatePartitionsTopic,
-    )
 
     names = topic_names(topics, count, name_pattern)
-    placed = [
-        CreatePartitionsAssignment(each.broker_ids) for each in read_assignment(replica_assignment)
-    ]
+    placed = read_assignment(replica_assignment)
     change = TopicChange(
-        CREATE_PARTITIONS,
         "extend",
         "extended",
-        lambda entries, timeout_ms: CreatePartitionsRequestData(
-            list(entries), timeout_ms, validate_only
-        ),
-        CreatePartitionsResponseData,
-        lambda response: [
-            (each.name, each.error_code, each.error_message, {"partitions": partitions})
-            for each in response.results
-        ],
+        lambda admin, entries: admin.create_partitions(entries, validate_only=validate_only),
+        lambda _: {"partitions": partitions},
         (INVALID_PARTITIONS,),
         UNKNOWN_TOPIC_OR_PARTITION if if_exists else None,
         "absent",
     )
-    entries = {name: CreatePartitionsTopic(name, partitions, placed or None) for name in names}
+    entries = {name: NewPartitions(name, partitions, placed or None) for name in names}
     _run(change, entries, partitions, bootstrap_controller, command_config, as_json, validate_only)
 
 
@@ -308,29 +265,18 @@ def delete(
       kraft topics delete --count 1000 --name-pattern load-{:04} --bootstrap-controller localhost:9093
     """  # noqa: E501  (help joins no lines: each paragraph is one)
     from kraft.errors import UNKNOWN_TOPIC_OR_PARTITION
-    from kraft.protocol.delete_topics import (
-        DELETE_TOPICS,
-        DeleteTopicsRequestData,
-        DeleteTopicsResponseData,
-        DeleteTopicState,
-    )
 
     names = topic_names(topics, count, name_pattern)
     change = TopicChange(
-        DELETE_TOPICS,
         "delete",
         "deleted",
-        lambda entries, timeout_ms: DeleteTopicsRequestData(list(entries), timeout_ms=timeout_ms),
-        DeleteTopicsResponseData,
-        lambda response: [
-            (each.name, each.error_code, each.error_message, {"topicId": str(each.topic_id)})
-            for each in response.responses
-        ],
+        lambda admin, entries: admin.delete_topics(entries),
+        lambda topic_id: {"topicId": str(topic_id)},
         (UNKNOWN_TOPIC_OR_PARTITION,),
         UNKNOWN_TOPIC_OR_PARTITION if if_exists else None,
         "absent",
     )
-    entries = {name: DeleteTopicState(name) for name in names}
+    entries = {name: name for name in names}
     _run(change, entries, 1, bootstrap_controller, command_config, as_json, False)
 
 
@@ -359,10 +305,8 @@ def topic_names(topics: list[str] | None, count: int | None, pattern: str | None
     return names
 
 
-def read_assignment(text: str | None) -> list[CreatableAssignment]:
+def read_assignment(text: str | None) -> list[list[int]]:
     """Return the brokers of ``1:2,2:3``, one entry a partition; raises a usage error."""
-    from kraft.protocol.create_topics import CreatableAssignment
-
     if text is None:
         return []
     found = []
@@ -373,7 +317,7 @@ def read_assignment(text: str | None) -> list[CreatableAssignment]:
                 f"--replica-assignment: partition {partition} is {part!r:.80}, not broker ids "
                 "with colons between them"
             )
-        found.append(CreatableAssignment(partition, list(map(int, brokers))))
+        found.append(list(map(int, brokers)))
     return found
 
 
@@ -399,37 +343,21 @@ def requests_of(entries: Sequence[Any], records_each: int) -> Iterator[Sequence[
 
 
 def carry_out(
-    client: QuorumClient, change: TopicChange, entries: dict[str, Any]
+    admin: BlockingAdmin, change: TopicChange, entries: dict[str, Any]
 ) -> list[TopicResult]:
-    """Send one request; send topics that a quota delays again. Return a result for each topic."""
-    from kraft.errors import NONE, NOT_CONTROLLER, THROTTLING_QUOTA_EXCEEDED, error_name
-
-    def leader_error(response: Any) -> int:
-        codes = {code for _, code, _, _ in change.results(response)}
-        return NOT_CONTROLLER if NOT_CONTROLLER in codes else NONE
-
-    results: dict[str, TopicResult] = {}
-    left = dict(entries)
-    timeout_ms = int(client.timeout_s * _CONTROLLER_SHARE * 1000)
-    for attempt in range(_QUOTA_ATTEMPTS):
-        request = change.request(list(left.values()), timeout_ms)
-        answered = client.call(change.api, request, change.response_type, leader_error)
-        for name, code, message, details in change.results(answered.response):
-            if code == THROTTLING_QUOTA_EXCEEDED and attempt < _QUOTA_ATTEMPTS - 1:
-                continue
-            left.pop(name, None)
-            if code == NONE:
-                results[name] = TopicResult(name, change.outcome, details=details)
-            elif code == change.accepted_code:
-                results[name] = TopicResult(name, change.accepted)
-            elif answered.is_repeated and code in change.done_codes:
-                results[name] = TopicResult(name, "done already", error_name(code), message)
-            else:
-                results[name] = TopicResult(name, "failed", error_name(code), message)
-        if not left:
-            break
-        time.sleep(max(answered.response.throttle_time_ms / 1000, _QUOTA_PAUSE_S))
-    return [results[name] for name in entries if name in results]
+    """Send one request; return a result for each topic."""
+    results = []
+    for name, each in change.send(admin, list(entries.values())).items():
+        error = each.error
+        if error is None:
+            results.append(TopicResult(name, change.outcome, details=change.details(each.value)))
+        elif error.kafka_code == change.accepted_code:
+            results.append(TopicResult(name, change.accepted))
+        else:
+            is_done = each.is_repeated and error.kafka_code in change.done_codes
+            outcome = "done already" if is_done else "failed"
+            results.append(TopicResult(name, outcome, error.name, error.message))
+    return results
 
 
 def _run(
@@ -442,8 +370,8 @@ def _run(
     validate_only: bool,
 ) -> None:
     """Send the requests, print the results; exit with REFUSED where a topic failed."""
+    from kraft.cli.admin_client import open_admin
     from kraft.cli.output import progress
-    from kraft.cli.quorum import controller_addresses, open_client
 
     began = time.monotonic()
     results: list[TopicResult] = []
@@ -454,11 +382,11 @@ def _run(
     )
     try:
         with (
-            open_client(controller_addresses(controllers), command_config) as client,
+            open_admin(controllers, command_config) as admin,
             progress(title, len(names) if is_long else None) as advance,
         ):
             for run in requests_of(names, records_each):
-                results += carry_out(client, change, {name: entries[name] for name in run})
+                results += carry_out(admin, change, {name: entries[name] for name in run})
                 advance(len(results))
     except (KraftError, KeyboardInterrupt):
         print(

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from kraft.cli.admin_client import ClientConfigOption
 from kraft.cli.exit_codes import EPILOG
 from kraft.cli.metadata_source import DirectoryOption, QuorumOption, read_from
 from kraft.cli.options import AtOption, JsonOption
-from kraft.cli.quorum import ClientConfigOption
 from kraft.cli.topic_changes import alter, create, delete
 
 if TYPE_CHECKING:

@@ -19,9 +19,6 @@ leader may need long for a large request.
 
 from __future__ import annotations
 
-import secrets
-import socket
-import ssl
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
@@ -36,76 +33,51 @@ from kraft.errors import (
     NONE,
     NOT_CONTROLLER,
     NOT_LEADER_OR_FOLLOWER,
-    UNSUPPORTED_VERSION,
     CorruptRecordError,
     KraftError,
     SaslAuthenticationError,
-    UnsupportedVersionError,
     error_name,
 )
-from kraft.protocol.api_versions import (
-    API_VERSIONS,
-    FIRST_SENT_VERSION,
-    PeerVersions,
-    decode_api_versions_response,
-    encode_api_versions_request,
-    version_to_retry,
+from kraft.network.connection_faults import asks_for_sasl, explain
+from kraft.network.controller_connection import (
+    Address,
+    ClientSecurity,
+    ControllerConnection,
+    HandshakeError,
 )
-from kraft.protocol.describe_cluster import (
-    DESCRIBE_CLUSTER,
-    ClusterDescription,
-    decode_describe_cluster,
-    encode_describe_cluster,
-)
+from kraft.protocol.api_versions import PeerVersions
+from kraft.protocol.describe_cluster import DESCRIBE_CLUSTER, ClusterDescription
 from kraft.protocol.fetch import FETCH
-from kraft.protocol.headers import Api, newest_common_version, read_response_header, request_frame
-from kraft.protocol.raft_rpcs import API_OF_REQUEST, decode_response, encode_request
-from kraft.protocol.sasl_authenticate import (
-    SASL_AUTHENTICATE,
-    SaslAuthenticateRequestData,
-    SaslAuthenticateResponseData,
-)
-from kraft.protocol.sasl_handshake import (
-    SASL_HANDSHAKE,
-    SaslHandshakeRequestData,
-    SaslHandshakeResponseData,
-)
+from kraft.protocol.headers import Api
+from kraft.protocol.raft_rpcs import API_OF_REQUEST
 from kraft.raft.rpc import (
-    AddRaftVoterRequest,
     DescribeQuorumRequest,
     DescribeQuorumResponse,
     FetchRequest,
     FetchResponse,
-    RemoveRaftVoterRequest,
     Request,
     Response,
-    UpdateKRaftVersionRequest,
 )
-from kraft.raft.voters import Endpoint, ReplicaKey
-from kraft.security.sasl.client import ClientCredentials
-from kraft.version import VERSION
-
-#: (host, port)
-Address = tuple[str, int]
+from kraft.raft.voters import ReplicaKey
 
 R = TypeVar("R")
 M = TypeVar("M", bound=Message)
 
-_MAX_RESPONSE_SIZE = 100 * 1024 * 1024
 _RETRY_PAUSE_S = 0.1
 # How long connect and handshake may take while there are other servers to try. The first round is
 # shorter, because a controller that hangs accepts connections; the second is for busy controllers.
 _FIRST_CONNECT_S = 1.0
 _CONNECT_S = 3.0
-# How long a leader may be silent before the other controllers are asked who leads, and how often.
-_WATCH_S = 1.0
 # The time for asking every controller once more, after there was no leader until the timeout.
 _SURVEY_S = 2.0
 # The shortest time of a connection and of a request, also of the last before the timeout: a busy
 # controller may need it.
 _LAST_CONNECT_S = 1.0
-# The listener's name is arbitrary for a client: it only names endpoints in responses.
-_LISTENER = "CONTROLLER"
+# UnicodeError: the host is not a valid host name.
+_CONNECT_ERRORS = (
+    *(OSError, UnicodeError, CorruptRecordError),
+    *(HandshakeError, SaslAuthenticationError),
+)
 
 
 class QuorumUnreachableError(KraftError):
@@ -115,11 +87,16 @@ class QuorumUnreachableError(KraftError):
 
 
 class QuorumRefusedError(KraftError):
-    """The quorum answered with the error ``kafka_code``."""
+    """The quorum answered with the error ``kafka_code``.
+
+    ``name`` is Kafka's name of the error, ``message`` the controller's message, which may be None.
+    """
 
     def __init__(self, code: int, asked: str, message: str | None) -> None:
         self.kafka_code = code
-        super().__init__(f"{asked}: {error_name(code)}" + (f" ({message})" if message else ""))
+        self.name = error_name(code)
+        self.message = message
+        super().__init__(f"{asked}: {self.name}" + (f" ({message})" if message else ""))
 
 
 class Answered(NamedTuple, Generic[M]):
@@ -152,151 +129,8 @@ class _LeaderChangedError(OSError):
         )
 
 
-class ClientSecurity(NamedTuple):
-    """How a client connects: by TLS where ``tls`` is set, by SASL where it has credentials."""
-
-    tls: ssl.SSLContext | None = None
-    credentials: ClientCredentials | None = None
-
-
-class _Connection:
-    """A connection to one controller, after the handshakes."""
-
-    def __init__(
-        self,
-        address: Address,
-        client_id: str,
-        deadline: float,
-        security: ClientSecurity,
-        watch: Callable[[], None] | None = None,
-    ) -> None:
-        """``watch`` is called each `_WATCH_S` without a response, and raises OSError to end it."""
-        self.address = address
-        self.watch = watch
-        self._client_id = client_id
-        self._deadline = deadline
-        self._correlation = 0
-        #: Whether the controller has answered a request as the leader.
-        self.is_leader = False
-        self._socket = socket.create_connection(address, timeout=self._time_left())
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        try:
-            if security.tls is not None:
-                self._socket = security.tls.wrap_socket(self._socket, server_hostname=address[0])
-            self.peer = self._shake_hands()
-            if security.credentials is not None:
-                self._authenticate(security.credentials)
-        except BaseException:
-            self._socket.close()
-            raise
-
-    def close(self) -> None:
-        self._socket.close()
-
-    def set_deadline(self, deadline: float) -> None:
-        """Set the time at which later operations fail."""
-        self._deadline = deadline
-
-    def _time_left(self) -> float:
-        left = self._deadline - time.monotonic()
-        if left <= 0:
-            raise TimeoutError("the deadline has passed")
-        return left
-
-    def _shake_hands(self) -> PeerVersions:
-        version = FIRST_SENT_VERSION
-        while True:
-            body = encode_api_versions_request(version, VERSION)
-            frame, at = self.ask(API_VERSIONS, version, body)
-            peer = decode_api_versions_response(version, frame, at)
-            if peer.error == UNSUPPORTED_VERSION and version_to_retry(peer) < version:
-                version = version_to_retry(peer)
-            elif peer.error != NONE:
-                raise QuorumRefusedError(peer.error, "ApiVersions", None)
-            else:
-                return peer
-
-    def _authenticate(self, credentials: ClientCredentials) -> None:
-        """Authenticate by SASL. Raises SaslAuthenticationError."""
-        body = SaslHandshakeRequestData(credentials.mechanism).encode(1)
-        frame, at = self.ask(SASL_HANDSHAKE, 1, body)
-        chosen = SaslHandshakeResponseData.decode(frame, 1, at)
-        if chosen.error_code != NONE:
-            offered = ", ".join(chosen.mechanisms)
-            raise SaslAuthenticationError(
-                f"the controller does not accept {credentials.mechanism}; it has {offered:.200}"
-            )
-        exchange = credentials.begin(secrets.token_urlsafe(24))
-        version = self.version(SASL_AUTHENTICATE)
-        token: bytes | None = exchange.first_message()
-        while token is not None:
-            body = SaslAuthenticateRequestData(token).encode(version)
-            frame, at = self.ask(SASL_AUTHENTICATE, version, body)
-            response = SaslAuthenticateResponseData.decode(frame, version, at)
-            if response.error_code != NONE:
-                said = response.error_message or error_name(response.error_code)
-                raise SaslAuthenticationError(said)
-            token = exchange.respond(response.auth_bytes)
-
-    def version(self, api: Api) -> int:
-        version = newest_common_version(api, self.peer.ranges)
-        if version is None:
-            host, port = self.address
-            raise UnsupportedVersionError(
-                f"{host}:{port} does not serve {api.name} in a version that kraft supports"
-            )
-        return version
-
-    def ask(self, api: Api, version: int, body: bytes) -> tuple[bytes, int]:
-        """Return the response, and the position of its body. Raises OSError, CorruptRecordError."""
-        self._correlation += 1
-        self._socket.settimeout(self._time_left())
-        self._socket.sendall(request_frame(api, version, self._correlation, self._client_id, body))
-        size = int.from_bytes(self._receive(4), "big", signed=True)
-        if not 0 <= size <= _MAX_RESPONSE_SIZE:
-            raise CorruptRecordError(
-                f"the response has {size} bytes; at most {_MAX_RESPONSE_SIZE} are read"
-            )
-        frame = self._receive(size)
-        correlation, at = read_response_header(frame, api, version)
-        if correlation != self._correlation:
-            raise CorruptRecordError(
-                f"the peer answered request {correlation} instead of {self._correlation}"
-            )
-        return frame, at
-
-    def _receive(self, size: int) -> bytes:
-        received = bytearray()
-        while len(received) < size:
-            left = self._time_left()
-            is_watched = self.watch is not None and left > _WATCH_S
-            self._socket.settimeout(_WATCH_S if is_watched else left)
-            try:
-                part = self._socket.recv(min(size - len(received), 1 << 20))
-            except TimeoutError:
-                if self.watch is None or not is_watched:
-                    raise
-                self.watch()
-                continue
-            if not part:
-                raise ConnectionResetError("the connection was closed")
-            received += part
-        return bytes(received)
-
-    def request(self, request: Request) -> Response:
-        api = API_OF_REQUEST[type(request)]
-        version = self.version(api)
-        frame, at = self.ask(api, version, encode_request(request, version))
-        return decode_response(api, version, frame, at, _LISTENER)
-
-    def describe_cluster(self) -> ClusterDescription:
-        version = self.version(DESCRIBE_CLUSTER)
-        frame, at = self.ask(DESCRIBE_CLUSTER, version, encode_describe_cluster(version))
-        return decode_describe_cluster(version, frame, at)
-
-
 class QuorumClient:
-    """Describes and changes a quorum through any of its controllers.
+    """Sends requests to the leader of a quorum, which it finds through any of its controllers.
 
     Every method raises QuorumUnreachableError, QuorumRefusedError, and UnsupportedVersionError
     where the controller does not support the request.
@@ -307,19 +141,25 @@ class QuorumClient:
         servers: Sequence[Address],
         *,
         timeout_s: float = 30.0,
+        request_timeout_s: float | None = None,
         leader_wait_s: float | None = None,
         client_id: str = "kraft-quorum",
         security: ClientSecurity | None = None,
     ) -> None:
+        """``timeout_s`` is the longest time of a call with its retries (``default.api.timeout.ms``
+        of Kafka's clients), ``request_timeout_s`` that of one attempt (``request.timeout.ms``), by
+        default the same. ``leader_wait_s`` is how long to wait while the quorum has no leader.
+        """
         if not servers:
             raise ValueError("servers is empty: give the address of at least one controller")
         self._servers = list(servers)
         self.timeout_s = timeout_s
-        #: How long to wait for a leader while there is none.
+        self.request_timeout_s = min(request_timeout_s or timeout_s, timeout_s)
         self._leader_wait_s = timeout_s if leader_wait_s is None else min(leader_wait_s, timeout_s)
         self._client_id = client_id
         self._security = security or ClientSecurity()
-        self._connection: _Connection | None = None
+        self._connection: ControllerConnection | None = None
+        self._is_aborted = False
         #: The addresses of the voters, by the leader's last description.
         self._voters: list[Address] = []
 
@@ -339,47 +179,42 @@ class QuorumClient:
             self._connection.close()
             self._connection = None
 
+    def abort(self) -> None:
+        """Make the call in progress, and all later ones, fail; may be called from another thread.
+
+        The caller of that call closes the client.
+        """
+        self._is_aborted = True
+        connection = self._connection
+        if connection is not None:
+            connection.abort()
+
     # -- requests
 
     def describe_quorum(self) -> DescribeQuorumResponse:
         """Return the leader's view of the quorum."""
-        response = self._ask_leader(DescribeQuorumRequest(), "DescribeQuorum")
+        response = self.ask_leader(DescribeQuorumRequest(), "DescribeQuorum")
         assert isinstance(response, DescribeQuorumResponse)
         return response
 
-    def add_voter(
-        self, voter: ReplicaKey, endpoints: tuple[Endpoint, ...], cluster_id: str | None = None
-    ) -> None:
-        """Add a voter; return when the new voters are committed."""
-        # The quorum's timeout is shorter than the client's, so that its error arrives in time.
-        timeout_ms = int(self.timeout_s * 900)
-        request = AddRaftVoterRequest(cluster_id, timeout_ms, voter, endpoints)
-        self._ask_leader(request, f"adding controller {voter!r}")
-
-    def remove_voter(self, voter: ReplicaKey, cluster_id: str | None = None) -> None:
-        """Remove a voter; return when the new voters are committed."""
-        self._ask_leader(
-            RemoveRaftVoterRequest(cluster_id, voter), f"removing controller {voter!r}"
-        )
-
-    def update_kraft_version(self, level: int, *, validate_only: bool = False) -> None:
-        """Raise the finalized level of kraft.version."""
-        request = UpdateKRaftVersionRequest(level, validate_only=validate_only)
-        self._ask_leader(request, f"updating kraft.version to {level}")
-
     def api_versions(self) -> PeerVersions:
-        """Return the API versions of the first controller that answers."""
-        deadline = time.monotonic() + self.timeout_s
-        return self._any_connection(deadline).peer
+        """Return the present API versions and features of the first controller that answers."""
+        connection = self._any_connection(time.monotonic() + self.timeout_s)
+        try:
+            return connection.api_versions()
+        except (OSError, CorruptRecordError) as error:
+            self.close()
+            raise QuorumUnreachableError(f"ApiVersions: {error}") from error
 
     def describe_cluster(self) -> ClusterDescription:
         """Return the cluster's id, controllers and leader, as the first controller sees them."""
-        deadline = time.monotonic() + self.timeout_s
+        connection = self._any_connection(time.monotonic() + self.timeout_s)
         try:
-            cluster = self._any_connection(deadline).describe_cluster()
+            cluster = connection.describe_cluster()
         except (OSError, CorruptRecordError) as error:
             self.close()
-            raise QuorumUnreachableError(f"DescribeCluster: {error}") from error
+            advice = self._sasl_advice(connection, error)
+            raise QuorumUnreachableError(f"DescribeCluster: {advice or error}") from error
         if cluster.error != NONE:
             raise QuorumRefusedError(cluster.error, "DescribeCluster", cluster.message)
         return cluster
@@ -413,7 +248,7 @@ class QuorumClient:
             knows_leader = True
         attempts = 0
 
-        def exchange(connection: _Connection) -> M:
+        def exchange(connection: ControllerConnection) -> M:
             nonlocal attempts
             version = connection.version(api)
             body = request.encode(version)
@@ -432,6 +267,24 @@ class QuorumClient:
         response = self._at_leader(exchange, error, api.name)
         return Answered(response, attempts > 1)
 
+    def call_at(self, address: Address, api: Api, request: Message, response_type: type[M]) -> M:
+        """Send one request to the controller at this address, and return its response.
+
+        For requests about one node, which only that node can answer. There is no second attempt.
+        """
+        deadline = time.monotonic() + self.request_timeout_s
+        try:
+            connection = ControllerConnection(address, self._client_id, deadline, self._security)
+            with closing(connection):
+                version = connection.version(api)
+                frame, at = connection.ask(api, version, request.encode(version))
+                return response_type.decode(frame, version, at)
+        except _CONNECT_ERRORS as error:
+            reason = explain(error, address, self._client_id, self._security)
+            raise QuorumUnreachableError(
+                f"{api.name}: {address[0]}:{address[1]}: {reason}"
+            ) from error
+
     def _find_leader(self) -> bool:
         """Connect to the leader; return False for any controller, as this client may not ask."""
         try:
@@ -444,7 +297,7 @@ class QuorumClient:
 
     # -- finding a controller that answers
 
-    def _any_connection(self, deadline: float) -> _Connection:
+    def _any_connection(self, deadline: float) -> ControllerConnection:
         """Return the present connection, or a new one to the first server that answers."""
         if self._connection is not None:
             self._connection.set_deadline(deadline)
@@ -480,13 +333,31 @@ class QuorumClient:
         if leader is not None and leader.epoch >= 0:
             watch = partial(self._check_leader, leader)
         try:
-            self._connection = _Connection(server, self._client_id, deadline, self._security, watch)
-        except (OSError, UnicodeError, CorruptRecordError, SaslAuthenticationError) as error:
-            return f"{server[0]}:{server[1]}: {error}"
+            self._connection = ControllerConnection(
+                server, self._client_id, deadline, self._security, watch
+            )
+        except _CONNECT_ERRORS as error:
+            reason = explain(error, server, self._client_id, self._security)
+            return f"{server[0]}:{server[1]}: {reason}"
+        if self._is_aborted:
+            self._connection.abort()
         return ""
 
-    def _ask_leader(self, request: Request, asked: str) -> Response:
-        """Return the leader's response; raise QuorumRefusedError if it is an error."""
+    def _sasl_advice(self, connection: ControllerConnection, error: Exception) -> str:
+        """Return what to do where the listener closed the connection because it wants SASL."""
+        if (
+            connection.has_answered
+            or self._security.credentials is not None
+            or not isinstance(error, ConnectionError)
+        ):
+            return ""
+        return asks_for_sasl(connection.address, self._client_id, self._security)
+
+    def ask_leader(self, request: Request, asked: str) -> Response:
+        """Return the leader's response to a request of the raft layer.
+
+        Raises QuorumRefusedError, with ``asked``, if the response is an error.
+        """
         is_quick = isinstance(request, DescribeQuorumRequest)
         response = self._at_leader(
             lambda connection: connection.request(request),
@@ -501,7 +372,7 @@ class QuorumClient:
 
     def _at_leader(
         self,
-        exchange: Callable[[_Connection], R],
+        exchange: Callable[[ControllerConnection], R],
         error_of: Callable[[R], int],
         asked: str,
         *,
@@ -524,7 +395,10 @@ class QuorumClient:
                 failure = str(error)
                 self._pause(give_up, asked, failure)
                 continue
-            connection.set_deadline(_short_deadline(deadline) if is_quick else deadline)
+            longest = time.monotonic() + self.request_timeout_s
+            connection.set_deadline(
+                _short_deadline(deadline) if is_quick else min(longest, deadline)
+            )
             try:
                 response = exchange(connection)
                 error_code = error_of(response)
@@ -546,6 +420,10 @@ class QuorumClient:
                     failure += f", which fails: {failed}"
             except (OSError, CorruptRecordError) as error:
                 self.close()
+                self._check_open(asked)
+                if advice := self._sasl_advice(connection, error):
+                    host, port = connection.address
+                    raise QuorumUnreachableError(f"{asked}: {host}:{port}: {advice}") from error
                 if isinstance(error, _LeaderChangedError):
                     leader = error.leader
                     if not self._connect(leader.address, _short_deadline(deadline), leader):
@@ -558,12 +436,17 @@ class QuorumClient:
             self._pause(give_up, asked, failure)
 
     def _pause(self, give_up: float, asked: str, failure: str) -> None:
+        self._check_open(asked)
         if time.monotonic() + _RETRY_PAUSE_S >= give_up:
             raise QuorumUnreachableError(f"{asked}: {self._survey()} (last: {failure})")
         time.sleep(_RETRY_PAUSE_S)
         # The last controller knows no leader: begin again with another of the given servers.
         self._servers.append(self._servers.pop(0))
         self.close()
+
+    def _check_open(self, asked: str) -> None:
+        if self._is_aborted:
+            raise QuorumUnreachableError(f"{asked}: the client was closed")
 
     def _survey(self) -> str:
         """Ask every known controller once; return how many answered and which leader they name."""
@@ -615,7 +498,9 @@ class QuorumClient:
 
     # -- who leads
 
-    def _note_description(self, leader: _Connection, response: DescribeQuorumResponse) -> None:
+    def _note_description(
+        self, leader: ControllerConnection, response: DescribeQuorumResponse
+    ) -> None:
         """Remember the voters, and ask them who leads while this leader does not answer."""
         self._voters = [
             (endpoints[0].host, endpoints[0].port)
@@ -634,13 +519,15 @@ class QuorumClient:
             deadline = time.monotonic() + _LAST_CONNECT_S
             # A controller that fails leaves the question to the others.
             with suppress(OSError, UnicodeError, KraftError):
-                other = _Connection(address, self._client_id, deadline, self._security)
+                other = ControllerConnection(address, self._client_id, deadline, self._security)
                 with closing(other):
                     found = _described_leader(other) or _fetched_leader(other)
             if found is not None and found.epoch > leader.epoch and found.id != leader.id:
                 raise _LeaderChangedError(leader, found)
 
-    def _leader_named_by(self, connection: _Connection, response: object) -> _NamedLeader | None:
+    def _leader_named_by(
+        self, connection: ControllerConnection, response: object
+    ) -> _NamedLeader | None:
         if not isinstance(response, DescribeQuorumResponse):
             response = None
         named = _described_leader(connection, response)
@@ -652,7 +539,7 @@ class QuorumClient:
 
 
 def _described_leader(
-    connection: _Connection, response: DescribeQuorumResponse | None = None
+    connection: ControllerConnection, response: DescribeQuorumResponse | None = None
 ) -> _NamedLeader | None:
     """Return the leader that a response to DescribeQuorum names, by default a new one."""
     if response is None:
@@ -666,7 +553,7 @@ def _described_leader(
     return None
 
 
-def _fetched_leader(connection: _Connection) -> _NamedLeader | None:
+def _fetched_leader(connection: ControllerConnection) -> _NamedLeader | None:
     """Return the leader that a voter names in its response to a fetch with an old epoch.
 
     Kafka's followers name it only there, and in DescribeCluster if it is registered.

@@ -103,6 +103,8 @@ class PeerVersions(NamedTuple):
     ranges: Ranges
     supported: dict[str, KRaftVersionRange]
     finalized: dict[str, int]
+    #: The offset that ``finalized`` is as of; -1 where unknown.
+    finalized_epoch: int = -1
 
 
 def answer_api_versions(
@@ -171,6 +173,7 @@ def decode_api_versions_response(version: int, body: Body, position: int) -> Pee
             for at in data.supported_features
         },
         {at.name: at.max_version_level for at in data.finalized_features},
+        data.finalized_features_epoch,
     )
 
 

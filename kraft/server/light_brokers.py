@@ -25,7 +25,8 @@ from kraft.errors import (
     STALE_BROKER_EPOCH,
     KraftError,
 )
-from kraft.network.quorum_client import Address, QuorumClient, QuorumRefusedError
+from kraft.network.controller_connection import Address
+from kraft.network.quorum_client import QuorumClient, QuorumRefusedError
 from kraft.protocol.broker_heartbeat import (
     BROKER_HEARTBEAT,
     BrokerHeartbeatRequestData,

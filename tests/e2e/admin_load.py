@@ -26,7 +26,8 @@ from kraft.errors import (
     KraftError,
     error_name,
 )
-from kraft.network.quorum_client import Address, QuorumClient
+from kraft.network.controller_connection import Address
+from kraft.network.quorum_client import QuorumClient
 from kraft.protocol.create_partitions import (
     CREATE_PARTITIONS,
     CreatePartitionsRequestData,

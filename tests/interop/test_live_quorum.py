@@ -83,16 +83,17 @@ def test_voters_are_removed_and_added(cluster: Cluster) -> None:
         )
         voters = {state.key for state in client.describe_quorum().voters}
         assert voters == {key_of(leader), key_of(joiner)}
+        addition = m.AddRaftVoterRequest(None, 20_000, key_of(joiner), endpoints_of(joiner))
         with pytest.raises(QuorumRefusedError, match="DUPLICATE_VOTER"):
-            client.add_voter(key_of(joiner), endpoints_of(joiner))
+            client.ask_leader(addition, "adding the joiner")
 
         stranger = ReplicaKey(JOINER, Uuid(b"\x11" * 16))
         with pytest.raises(QuorumRefusedError, match="VOTER_NOT_FOUND"):
-            client.remove_voter(stranger)
-        client.remove_voter(key_of(joiner))
+            client.ask_leader(m.RemoveRaftVoterRequest(None, stranger), "removing a stranger")
+        client.ask_leader(m.RemoveRaftVoterRequest(None, key_of(joiner)), "removing the joiner")
         assert [state.key for state in client.describe_quorum().voters] == [key_of(leader)]
         with pytest.raises(QuorumRefusedError) as refused:
-            client.update_kraft_version(0)
+            client.ask_leader(m.UpdateKRaftVersionRequest(0), "updating kraft.version to 0")
         assert refused.value.kafka_code == errors.INVALID_UPDATE_VERSION
 
 

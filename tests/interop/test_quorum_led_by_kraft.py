@@ -14,6 +14,7 @@ import pytest
 
 import kraft
 from kraft.network.quorum_client import QuorumClient, QuorumRefusedError
+from kraft.raft.rpc import UpdateKRaftVersionRequest
 from tests.harness.kafka_jars import KAFKA_4, kafka
 from tests.interop.cluster import HOST, Cluster, Node, wait_for
 from tests.interop.kraft_node import KraftNode, add_kraft_controller
@@ -155,7 +156,7 @@ def test_kraft_raises_kraft_version(quorum: MixedQuorum) -> None:
     def raised() -> bool:
         with QuorumClient([(HOST, quorum.nodes[said.leader_id].port)], timeout_s=5.0) as client:
             try:
-                client.update_kraft_version(1)
+                client.ask_leader(UpdateKRaftVersionRequest(1), "updating kraft.version to 1")
             except QuorumRefusedError as refused:
                 # Kafka reports its support some time after it begins to follow.
                 if f"voter {KAFKA} has not reported" not in str(refused):

@@ -20,7 +20,7 @@ from kraft.server.config.security import PEM, SecurityReader, StoreSettings, Tls
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.serialization.pkcs12 import PKCS12KeyAndCertificates
 
-    from kraft.network.quorum_client import ClientSecurity
+    from kraft.network.controller_connection import ClientSecurity
     from kraft.network.tls_context import TlsSettings
 
 # A store of a company's certificates has some hundred kilobytes.
@@ -59,7 +59,7 @@ def read_client_security(values: dict[str, str], path: Path) -> ClientSecurity:
 
     Raises InvalidConfigError.
     """
-    from kraft.network.quorum_client import ClientSecurity
+    from kraft.network.controller_connection import ClientSecurity
     from kraft.network.tls_context import client_context
 
     settings = SecurityReader(values, {}, str(path)).read_client()

@@ -10,7 +10,7 @@ import pytest
 
 from kraft import errors
 from kraft.errors import UnsupportedVersionError
-from kraft.network import quorum_client
+from kraft.network import controller_connection, quorum_client
 from kraft.network.quorum_client import (
     QuorumClient,
     QuorumRefusedError,
@@ -22,6 +22,7 @@ from tests.harness.running_nodes import CLUSTER_ID, DIRECTORIES, RunningNodes, d
 
 VOTER = ReplicaKey(4, DIRECTORIES[4])
 ENDPOINTS = (Endpoint("CONTROLLER", "host", 9093),)
+REMOVAL = m.RemoveRaftVoterRequest(None, VOTER)
 
 
 def test_a_follower_names_the_leader_which_describes_the_quorum() -> None:
@@ -71,35 +72,13 @@ def test_a_stopped_controller_is_skipped() -> None:
             assert client.describe_quorum().leader_id == 1
 
 
-def test_a_voter_is_added_and_removed_at_the_leader() -> None:
-    with (
-        RunningNodes(answer=done) as nodes,
-        QuorumClient(nodes.addresses(2), timeout_s=10) as client,
-    ):
-        client.add_voter(VOTER, ENDPOINTS)
-        client.remove_voter(VOTER, "the-cluster")
-        client.update_kraft_version(1, validate_only=True)
-        changes = [
-            (id, request)
-            for id, request in nodes.asked
-            if not isinstance(request, m.DescribeQuorumRequest)
-        ]
-        added = m.AddRaftVoterRequest(None, 9000, VOTER, ENDPOINTS)
-        assert changes == [
-            (2, added),
-            (1, added),
-            (1, m.RemoveRaftVoterRequest("the-cluster", VOTER)),
-            (1, m.UpdateKRaftVersionRequest(1, validate_only=True)),
-        ]
-
-
 def test_an_error_has_its_name_and_message() -> None:
     def refuse(request: m.Request) -> m.Response:
         return m.AddRaftVoterResponse(errors.DUPLICATE_VOTER, "4 is a voter already")
 
     with RunningNodes(answer=refuse) as nodes, QuorumClient(nodes.addresses(1)) as client:
         with pytest.raises(QuorumRefusedError) as refused:
-            client.add_voter(VOTER, ENDPOINTS)
+            client.ask_leader(m.AddRaftVoterRequest(None, 9000, VOTER, ENDPOINTS), "adding")
         assert refused.value.kafka_code == errors.DUPLICATE_VOTER
         assert "DUPLICATE_VOTER (4 is a voter already)" in str(refused.value)
 
@@ -218,7 +197,7 @@ def test_a_request_moves_to_the_next_leader_while_its_own_leader_hangs(names_lea
         QuorumClient(nodes.addresses(1), timeout_s=300) as client,
     ):
         client.describe_quorum()
-        client.remove_voter(VOTER)
+        client.ask_leader(REMOVAL, "removing")
         changes = [id for id, each in nodes.asked if isinstance(each, m.RemoveRaftVoterRequest)]
         assert changes == [1, 2]
         assert client.describe_quorum().leader_id == 2
@@ -251,14 +230,14 @@ def test_a_slow_leader_is_waited_for_unless_another_leads_a_later_epoch(
     epoch: int, leader_id: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A second request could repeat a change that the leader carries out."""
-    monkeypatch.setattr(quorum_client, "_WATCH_S", 0.05)
+    monkeypatch.setattr(controller_connection, "WATCH_S", 0.05)
     with (
         RunningNodes(answer=done, delay_s=0.5) as nodes,
         RunningNodes(epoch=epoch, leader_id=leader_id) as others,
         QuorumClient([*nodes.addresses(1), *others.addresses(0)], timeout_s=60) as client,
     ):
         client.describe_quorum()
-        client.remove_voter(VOTER)
+        client.ask_leader(REMOVAL, "removing")
         changes = [id for id, each in nodes.asked if isinstance(each, m.RemoveRaftVoterRequest)]
         assert changes == [1]
         assert 0 in [id for id, _ in others.asked]

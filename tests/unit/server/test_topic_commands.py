@@ -6,6 +6,7 @@ import asyncio
 import socket
 import threading
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 
 from kraft.cli.exit_codes import OK, REFUSED
@@ -17,12 +18,12 @@ from kraft.image.security import (
     PermissionType,
     ResourceType,
 )
-from kraft.network.quorum_client import QuorumClient
 from kraft.server.config.settings import AUTHORIZERS
-from kraft.server.light_brokers import LightBrokers
 from tests.harness.command_line import Ran, run_command
 from tests.harness.plain_users import jaas_config
+from tests.unit.server import served_quorum
 from tests.unit.server.controller_nodes import Quorum, RunScenario, until
+from tests.unit.server.served_quorum import ServedQuorum
 
 SECURED = {
     "listener.security.protocol.map": "CONTROLLER:SASL_PLAINTEXT",
@@ -40,32 +41,12 @@ def on_a_quorum(
     run_scenario: RunScenario,
     scenario: Callable[[Ask, Quorum], Awaitable[None]],
 ) -> None:
-    """Run a scenario with a controller and three brokers of `LightBrokers`.
+    """Run a scenario; ``ask`` runs a command line of ``kraft topics``."""
 
-    ``ask`` runs a command line in a thread, with the controller's address at its end.
-    """
-    quorum = Quorum(tmp_path)
+    async def asking(served: ServedQuorum) -> None:
+        await scenario(partial(served.ask, "topics"), served.quorum)
 
-    async def whole() -> None:
-        await quorum.start()
-        node = quorum.running[await quorum.active()]
-        address = (node.transport.endpoints[0].host, node.transport.endpoints[0].port)
-        with QuorumClient([address]) as client:
-            cluster = await asyncio.to_thread(client.describe_cluster)
-        brokers = LightBrokers([address], cluster.cluster_id, 3)
-
-        async def ask(*words: object, at: tuple[str, int] = address) -> Ran:
-            there = ("--bootstrap-controller", f"{at[0]}:{at[1]}")
-            return await asyncio.to_thread(run_command, "topics", *words, *there)
-
-        brokers.start()
-        try:
-            await until(lambda: brokers.unfenced_count == 3)
-            await scenario(ask, quorum)
-        finally:
-            brokers.stop()
-
-    run_scenario(whole, quorum)
+    served_quorum.on_a_quorum(tmp_path, run_scenario, asking)
 
 
 def test_topics_are_created_described_extended_and_deleted(
