@@ -1,23 +1,34 @@
-"""``kraft brokers``: the registered brokers, and how many partitions each leads and holds."""
+"""``kraft brokers``: the registered brokers, and how many partitions each leads and holds.
+
+``unregister`` is that of ``kafka-cluster``.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kraft.cli.admin_client import ClientConfigOption
+from kraft.cli.admin_client import ClientConfigOption, ControllersOption, open_admin
 from kraft.cli.exit_codes import EPILOG
 from kraft.cli.metadata_source import DirectoryOption, QuorumOption, read_from
 from kraft.cli.options import AtOption, JsonOption
+from kraft.errors import BrokerIdNotRegisteredError
 
 if TYPE_CHECKING:
     from kraft.image import BrokerRegistration
     from kraft.metadata.facade import Metadata
 
 app = typer.Typer(
-    help="List the registered brokers.", no_args_is_help=True, add_completion=False, epilog=EPILOG
+    help="List and describe the registered brokers; remove registrations.",
+    no_args_is_help=True,
+    add_completion=False,
+    epilog=EPILOG,
 )
+
+IdOption = Annotated[
+    int, typer.Option("--id", "-i", min=0, metavar="N", help="The id of the broker.")
+]
 
 BROKER_COLUMNS = (
     *("ID", "RACK", "STATE", "EPOCH", "IN_CONTROLLED_SHUTDOWN", "LEADERS", "REPLICAS"),
@@ -28,7 +39,7 @@ BROKER_NUMBERS = ("ID", "EPOCH", "LEADERS", "REPLICAS")
 
 @app.callback()
 def _brokers() -> None:
-    """List the registered brokers."""
+    """List and describe the registered brokers; remove registrations."""
 
 
 @app.command("list", epilog=EPILOG)
@@ -58,6 +69,85 @@ def list_brokers(
         output.document(brokers)
         return
     output.table("", BROKER_COLUMNS, map(broker_row, brokers), numbers=BROKER_NUMBERS)
+
+
+@app.command(epilog=EPILOG)
+def describe(
+    id: IdOption,
+    from_: DirectoryOption = None,
+    at: AtOption = None,
+    bootstrap_controller: QuorumOption = None,
+    as_json: JsonOption = False,
+    command_config: ClientConfigOption = None,
+) -> None:
+    """Print one broker: registration, supported features, directories and dynamic settings.
+
+    [bold]Examples[/bold]
+
+      kraft brokers describe --id 1 --bootstrap-controller localhost:9093
+    """
+    from kraft.cli.output import Output
+    from kraft.metadata.kafka_json import settings_of
+
+    metadata = read_from(from_, at, bootstrap_controller, command_config)
+    broker = next((each for each in broker_documents(metadata) if each["brokerId"] == id), None)
+    if broker is None:
+        known = ", ".join(map(str, sorted(metadata.brokers))) or "none"
+        raise BrokerIdNotRegisteredError(f"broker {id} is not registered; registered are {known}")
+    broker["configs"] = settings_of(metadata.configs.broker(id))
+    output = Output(as_json=as_json)
+    if as_json:
+        output.document(broker)
+        return
+    settings = broker["configs"].items()
+    output.fields(
+        f"Broker {id}",
+        [
+            ("Rack", broker["rack"]),
+            ("State", broker["state"]),
+            ("InControlledShutdown", broker["inControlledShutdown"]),
+            ("BrokerEpoch", broker["brokerEpoch"]),
+            ("IncarnationId", broker["incarnationId"]),
+            ("Endpoints", endpoints_text(broker["endPoints"])),
+            ("LogDirs", ",".join(broker["logDirs"])),
+            ("CordonedLogDirs", ",".join(broker["cordonedLogDirs"] or ()) or None),
+            ("Leaders", broker["leaders"]),
+            ("Replicas", broker["replicas"]),
+            ("Features", _features_text(metadata.brokers[id])),
+            ("Configs", ", ".join(f"{name}={value}" for name, value in settings) or "none"),
+        ],
+    )
+
+
+@app.command(epilog=EPILOG)
+def unregister(
+    bootstrap_controller: ControllersOption,
+    id: IdOption,
+    as_json: JsonOption = False,
+    command_config: ClientConfigOption = None,
+) -> None:
+    """Remove the registration of a broker that is gone for good.
+
+    Its partitions get other leaders where replicas are in sync; it stays among their replicas. A broker that runs registers again when it restarts.
+
+    [bold]Examples[/bold]
+
+      kraft brokers unregister --id 3 --bootstrap-controller localhost:9093
+    """  # noqa: E501  (help joins no lines: each paragraph is one)
+    from kraft.cli.output import Output
+
+    with open_admin(bootstrap_controller, command_config) as admin:
+        admin.unregister_broker(id)
+    if as_json:
+        Output(as_json=True).document({"unregistered": id})
+        return
+    print(f"Broker {id} is no longer registered.")
+
+
+def _features_text(broker: BrokerRegistration) -> str:
+    return ", ".join(
+        f"{name}={levels.min}-{levels.max}" for name, levels in sorted(broker.features.items())
+    )
 
 
 def broker_documents(metadata: Metadata) -> list[dict[str, Any]]:

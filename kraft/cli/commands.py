@@ -22,6 +22,14 @@ _COMMANDS: dict[str, str] = {
     "log": "kraft.cli.log",
     "topics": "kraft.cli.topics",
     "brokers": "kraft.cli.brokers",
+    "configs": "kraft.cli.configs",
+    "acls": "kraft.cli.acls",
+    "elect": "kraft.cli.elect",
+    "reassign": "kraft.cli.reassign",
+    "features": "kraft.cli.features",
+    "users": "kraft.cli.users",
+    "quotas": "kraft.cli.quotas",
+    "tokens": "kraft.cli.tokens",
     "snapshot": "kraft.cli.snapshot",
     "verify": "kraft.cli.verify",
     "salvage": "kraft.cli.salvage",
@@ -89,5 +97,5 @@ def _kraft(
 ) -> None:
     """Inspect, verify and repair a Kafka cluster's KRaft metadata, run controllers, simulate failures.
 
-    Commands never change a directory that they read. Only `snapshot write`, `salvage`, `rescue`, `storage format`, `lab`, `server` and `up` write, to the directory that their options name. `topics create`, `alter` and `delete` and `quorum` change a running quorum.
+    Commands never change a directory that they read. Only `snapshot write`, `salvage`, `rescue`, `storage format`, `lab`, `server` and `up` write, to the directory that their options name. Commands with `--bootstrap-controller` read a running quorum, or change it.
     """  # noqa: E501  (help joins no lines: each paragraph is one)
