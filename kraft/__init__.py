@@ -11,6 +11,7 @@ Packages, from the lowest layer up::
     kraft.metadata    a metadata directory as a library object
     kraft.server      a node, its configuration and its directories
     kraft.admin       a client of the controllers of a running quorum
+    kraft.live        the metadata of a running quorum, kept current
     kraft.lab         million-partition scenarios
     kraft.cli         the ``kraft`` command
 
@@ -40,10 +41,12 @@ from kraft.errors import (
 )
 
 if TYPE_CHECKING:
+    from kraft.live.metadata import LiveMetadata, follow, follow_async
     from kraft.metadata.diff import diff
     from kraft.metadata.facade import Metadata, open_metadata
     from kraft.metadata.salvage import salvage
     from kraft.metadata.verification import verify
+    from kraft.metadata.view import MetadataView
 from kraft.version import VERSION
 
 __version__ = VERSION
@@ -53,18 +56,26 @@ __all__ = [
     "CorruptRecordError",
     "DamagedLogError",
     "KraftError",
+    "LiveMetadata",
     "Metadata",
+    "MetadataView",
     "OffsetOutOfRangeError",
     "ReplayError",
     "StorageError",
     "diff",
+    "follow",
+    "follow_async",
     "open_metadata",
     "salvage",
     "verify",
 ]
 
 _LATE = {
+    "LiveMetadata": "kraft.live.metadata",
     "Metadata": "kraft.metadata.facade",
+    "MetadataView": "kraft.metadata.view",
+    "follow": "kraft.live.metadata",
+    "follow_async": "kraft.live.metadata",
     "open_metadata": "kraft.metadata.facade",
     "diff": "kraft.metadata.diff",
     "salvage": "kraft.metadata.salvage",

@@ -15,8 +15,9 @@ from typing import Any, Final
 
 from kraft.image.journal import JournaledGroups, JournaledMap
 from kraft.image.nodes import BrokerRegistration, ControllerRegistration
+from kraft.image.quorum import Quorum
 from kraft.image.security import AccessControl, ScramCredential, Token
-from kraft.image.view import StateView
+from kraft.image.view import StateImage, StateView
 
 HIDDEN: Final = "[hidden]"
 
@@ -60,28 +61,55 @@ def diff(before: StateView, after: StateView) -> list[Change]:
             changes.extend(_diff_groups(old, new))
         else:
             changes.extend(_diff_values(old, new))
-    for name in ("kraft_version", "voters"):
-        was, now = getattr(before.quorum, name), getattr(after.quorum, name)
-        if was != now:
-            changes.append(Change("quorum", "", name, was, now))
+    changes.extend(_diff_quorums(before.quorum, after.quorum))
     return changes
+
+
+def changes_between(before: StateImage, after: StateImage) -> list[Change]:
+    """Return `diff` of two images of one state, at the cost of the records in between.
+
+    Raises :class:`OffsetOutOfRangeError` for images of two states, or in the wrong order.
+    """
+    found = after.changes_since(before)
+    changes: list[Change] = []
+    for each in after.journaled_maps():
+        entries = found.get(each.kind, {})
+        for key in _in_order(list(entries)):
+            was, now = entries[key]
+            if isinstance(each, JournaledGroups):
+                group, name = key
+                changes.append(Change(each.kind, group, name, was, now))
+            else:
+                changes.extend(_diff_value(each.kind, key, was, now))
+    changes.extend(_diff_quorums(before.quorum, after.quorum))
+    return changes
+
+
+def _diff_quorums(before: Quorum, after: Quorum) -> Iterator[Change]:
+    for name in ("kraft_version", "voters"):
+        was, now = getattr(before, name), getattr(after, name)
+        if was != now:
+            yield Change("quorum", "", name, was, now)
 
 
 def _diff_values(before: JournaledMap[Any, Any], after: JournaledMap[Any, Any]) -> Iterator[Change]:
     kind = before.kind
     for key in _in_order(before.keys_that_differ(after)):
-        old, new = before.get(key), after.get(key)
-        if old is None or new is None:
-            yield Change(kind, key, "", old, new)
+        yield from _diff_value(kind, key, before.get(key), after.get(key))
+
+
+def _diff_value(kind: str, key: Hashable, old: Any, new: Any) -> Iterator[Change]:
+    if old is None or new is None:
+        yield Change(kind, key, "", old, new)
+        return
+    was, now = _fields_of(old), _fields_of(new)
+    for name in was:
+        if was[name] == now[name]:
             continue
-        was, now = _fields_of(old), _fields_of(new)
-        for name in was:
-            if was[name] == now[name]:
-                continue
-            if name in _SECRET_FIELDS:
-                yield Change(kind, key, name, HIDDEN, HIDDEN)
-            else:
-                yield Change(kind, key, name, was[name], now[name])
+        if name in _SECRET_FIELDS:
+            yield Change(kind, key, name, HIDDEN, HIDDEN)
+        else:
+            yield Change(kind, key, name, was[name], now[name])
 
 
 def _diff_groups(

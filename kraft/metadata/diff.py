@@ -27,7 +27,6 @@ from kraft.image.diff import Change
 from kraft.image.diff import diff as diff_states
 from kraft.metadata.arguments import instance_of
 from kraft.metadata.change_causes import ChangeCause, ChangeCauses
-from kraft.metadata.facade import Metadata
 from kraft.metadata.log_records import LogRecord, read_records
 from kraft.metadata.partition_diff import (
     PARTITION_FIELDS,
@@ -35,6 +34,7 @@ from kraft.metadata.partition_diff import (
     topic_numbers_by_id,
 )
 from kraft.metadata.source import MetadataSource
+from kraft.metadata.view import MetadataView
 from kraft.records import Uuid
 
 #: The kinds of difference in the order of their output.
@@ -79,7 +79,9 @@ class Differences(Sequence[Difference]):
     iteration, equality with lists.
     """
 
-    def __init__(self, before: Metadata, after: Metadata, log: MetadataSource | None) -> None:
+    def __init__(
+        self, before: MetadataView, after: MetadataView, log: MetadataSource | None
+    ) -> None:
         self.partitions = PartitionDifferences(before.cluster.table, after.cluster.table)
         changes = [
             Difference(each.kind, each.key, each.field, each.before, each.after)
@@ -95,7 +97,7 @@ class Differences(Sequence[Difference]):
         self._log = log
         self._causes: ChangeCauses | None = None
         # The two states; None once one has changed, when `_settled` has every difference.
-        self._sides: tuple[Metadata, Metadata] | None = before, after
+        self._sides: tuple[MetadataView, MetadataView] | None = before, after
         self._settled: list[Difference] = []
         for side in self._sides:
             side._keep_differences(self)
@@ -178,7 +180,9 @@ class Differences(Sequence[Difference]):
         np.cumsum(counts, out=starts[1:])
         return starts
 
-    def _of_partition(self, before: Metadata, after: Metadata, row: int) -> Iterator[Difference]:
+    def _of_partition(
+        self, before: MetadataView, after: MetadataView, row: int
+    ) -> Iterator[Difference]:
         if (before.next_offset, after.next_offset) != self._offsets:
             raise InvalidRequestError(
                 "a compared state was changed by other means than apply and revert: "
@@ -207,7 +211,9 @@ class Differences(Sequence[Difference]):
         return replace(change, cause=self._causes.of(change))
 
 
-def diff(before: Metadata, after: Metadata, *, log: MetadataSource | None = None) -> Differences:
+def diff(
+    before: MetadataView, after: MetadataView, *, log: MetadataSource | None = None
+) -> Differences:
     """Return every difference from ``before`` to ``after``, by kind, then by key.
 
     A topic that only one state has is one difference, not one for each partition; a topic that was
@@ -219,8 +225,8 @@ def diff(before: Metadata, after: Metadata, *, log: MetadataSource | None = None
     default is the log that ``after`` or ``before`` was opened from, if it has these records and
     both states have the same cluster id. Raises :class:`InvalidArgumentError`.
     """
-    instance_of(before, Metadata, "before")
-    instance_of(after, Metadata, "after")
+    instance_of(before, MetadataView, "before")
+    instance_of(after, MetadataView, "after")
     if log is not None:
         instance_of(log, MetadataSource, "log")
     source = log if log is not None else _log_between(before, after)
@@ -232,7 +238,7 @@ def diff(before: Metadata, after: Metadata, *, log: MetadataSource | None = None
 # -- topics
 
 
-def _diff_topics(before: Metadata, after: Metadata) -> Iterator[Difference]:
+def _diff_topics(before: MetadataView, after: MetadataView) -> Iterator[Difference]:
     old, new = (topic_numbers_by_id(side.cluster.table) for side in (before, after))
     gone = [(before, number, True) for topic_id, number in old.items() if topic_id not in new]
     come = [(after, number, False) for topic_id, number in new.items() if topic_id not in old]
@@ -252,7 +258,7 @@ def _diff_topics(before: Metadata, after: Metadata) -> Iterator[Difference]:
 # -- causes
 
 
-def _log_between(before: Metadata, after: Metadata) -> MetadataSource | None:
+def _log_between(before: MetadataView, after: MetadataView) -> MetadataSource | None:
     """Return a log of the two states' cluster that has every record between them, or None."""
     if before.cluster_id != after.cluster_id:
         return None
@@ -273,7 +279,9 @@ def _covers(source: MetadataSource, since: int, until: int) -> bool:
     return 0 <= source.log_start_offset <= since < until <= source.log_end_offset
 
 
-def _causes_between(source: MetadataSource, before: Metadata, after: Metadata) -> ChangeCauses:
+def _causes_between(
+    source: MetadataSource, before: MetadataView, after: MetadataView
+) -> ChangeCauses:
     causes = ChangeCauses({bytes(topic.id): name for name, topic in before.topics.items()})
     for record in _records_between(source, before.next_offset, after.next_offset):
         causes.add(record)

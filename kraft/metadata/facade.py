@@ -1,18 +1,16 @@
 """``Metadata``: a cluster's metadata as a library object, and ``open_metadata``, which makes one.
 
-A ``Metadata`` joins the state (``MetadataState``), the files it was read from (``MetadataSource``)
-and the batches applied since (``AppliedBatches``). A decision method (``fence_broker``, ...) never
-changes the state: it returns the records that Kafka's controller would write. ``apply`` applies
-records, ``append`` writes them to a log.
+A ``Metadata`` joins the questions to a state (``MetadataView``), the files it was read from
+(``MetadataSource``) and the batches applied since (``AppliedBatches``). A decision method
+(``fence_broker``, ...) never changes the state: it returns the records that Kafka's controller
+would write. ``apply`` applies records, ``append`` writes them to a log.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from os import PathLike
-from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
-from weakref import ref
+from typing import TYPE_CHECKING
 
 from kraft._core.bytes.batch import assign_offsets
 from kraft.errors import (
@@ -21,7 +19,6 @@ from kraft.errors import (
     KraftError,
     OffsetOutOfRangeError,
 )
-from kraft.image.cluster import ClusterState
 from kraft.image.replay import MetadataState
 from kraft.metadata.applied_batches import AppliedBatches
 from kraft.metadata.arguments import (
@@ -31,36 +28,16 @@ from kraft.metadata.arguments import (
     shown,
     whole_number,
 )
-from kraft.metadata.decisions import Decisions
 from kraft.metadata.log_records import LogRecord, read_records, record_type_of
-from kraft.metadata.partitions import Partitions, Topics
-from kraft.metadata.snapshots import save_snapshot
 from kraft.metadata.source import MetadataSource
-from kraft.records import METADATA_VERSION, Record, Uuid
+from kraft.metadata.view import MetadataView
+from kraft.records import METADATA_VERSION, Record
 from kraft.records.batches import encode_records
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from typing_extensions import Buffer
 
     from kraft._core.log.log import Log
-    from kraft.image import (
-        AccessControl,
-        BrokerRegistration,
-        ClientQuotas,
-        Configs,
-        ControllerRegistration,
-        Quorum,
-        ScramCredential,
-        Token,
-    )
-
-
-class LazyView(Protocol):
-    """A result that still reads the states it was made of (`kraft.metadata.diff.Differences`)."""
-
-    def settle(self) -> None:
-        """Read the rest now, because one of the states is about to change."""
 
 
 def open_metadata(
@@ -95,7 +72,7 @@ def open_metadata(
     return Metadata(cluster, source=source, first_offset=began)
 
 
-class Metadata(Decisions):
+class Metadata(MetadataView):
     """The state of a cluster as of ``next_offset``: read it, change it, write it.
 
     Made by :func:`open_metadata`; ``Metadata()`` is an empty cluster.
@@ -110,101 +87,16 @@ class Metadata(Decisions):
     ) -> None:
         if cluster is None:
             cluster = MetadataState(journaling=True)
-        self.cluster = instance_of(cluster, MetadataState, "cluster")
+        super().__init__(instance_of(cluster, MetadataState, "cluster"))
         self.source = None if source is None else instance_of(source, MetadataSource, "source")
         self.first_offset = whole_number(first_offset, "first_offset")
-        self.partitions = Partitions(self.cluster.table)
-        self.topics = Topics(self.cluster.table)
-        #: The offset at which the state was opened: records below it are in the source.
-        self.opened_offset = self.cluster.next_offset
         self._applied = AppliedBatches(self.opened_offset)
-        # A list, as differences are compared by value and so have no hash.
-        self._differences: list[ref[LazyView]] = []
-
-    # -- the state
-
-    @property
-    def state(self) -> ClusterState:
-        """Everything except topics and partitions."""
-        return self.cluster.state
-
-    @property
-    def next_offset(self) -> int:
-        """The offset of the next record; the state includes all records below it."""
-        return self.cluster.next_offset
-
-    @property
-    def epoch(self) -> int:
-        """The leader epoch of the last record."""
-        return self.state.quorum.leader_epoch
 
     @property
     def cluster_id(self) -> str | None:
         """The ``cluster.id`` of meta.properties; None without that file."""
         properties = self.source and self.source.directory.meta_properties
         return properties.cluster_id if properties else None
-
-    @property
-    def metadata_version(self) -> int:
-        """The finalized metadata.version, as a feature level."""
-        return self.state.metadata_version
-
-    @property
-    def quorum(self) -> Quorum:
-        """Leader, epoch, voters and kraft.version from the control records."""
-        return self.state.quorum
-
-    @property
-    def brokers(self) -> Mapping[int, BrokerRegistration]:
-        """Broker registrations by id."""
-        return self.state.brokers
-
-    @property
-    def controllers(self) -> Mapping[int, ControllerRegistration]:
-        """Controller registrations by id."""
-        return self.state.controllers
-
-    @property
-    def configs(self) -> Configs:
-        """Configs by (resource type, name); ``configs.topic(name)`` and the like return one
-        resource's.
-        """
-        return self.state.configs
-
-    @property
-    def features(self) -> Mapping[str, int]:
-        """Finalized feature levels by name."""
-        return self.state.features
-
-    @property
-    def acls(self) -> Mapping[Uuid, AccessControl]:
-        """ACLs by id."""
-        return self.state.acls
-
-    @property
-    def scram_credentials(self) -> Mapping[tuple[int, str], ScramCredential]:
-        """SCRAM credentials by (mechanism, user); mechanism 1 is SHA-256, 2 SHA-512."""
-        return self.state.scram_credentials
-
-    @property
-    def client_quotas(self) -> ClientQuotas:
-        """Quota values by entity, then by name."""
-        return self.state.client_quotas
-
-    @property
-    def delegation_tokens(self) -> Mapping[str, Token]:
-        """Delegation tokens by id."""
-        return self.state.delegation_tokens
-
-    @property
-    def next_producer_id(self) -> int:
-        """The first id of the next block of producer ids; -1 before the first block."""
-        return self.state.next_producer_id
-
-    @property
-    def record_counts(self) -> dict[int, int]:
-        """The number of data records in this state by API key."""
-        return self.cluster.table.counts_by_key
 
     # -- time
 
@@ -316,18 +208,6 @@ class Metadata(Decisions):
         """True where records were applied since opening, written or not."""
         return len(self._applied) > 0
 
-    def _keep_differences(self, differences: LazyView) -> None:
-        """Register ``differences`` of this state, to settle them before the state changes."""
-        self._differences = [each for each in self._differences if each() is not None]
-        self._differences.append(ref(differences))
-
-    def _settle_differences(self) -> None:
-        for each in self._differences:
-            differences = each()
-            if differences is not None:
-                differences.settle()
-        self._differences.clear()
-
     @property
     def pending(self) -> int:
         """The number of applied records that are not yet written."""
@@ -366,32 +246,6 @@ class Metadata(Decisions):
         self.cluster.forget(self.next_offset)
         return first, self.next_offset - 1
 
-    def write_snapshot(
-        self,
-        directory: str | PathLike[str],
-        *,
-        columns: bool = True,
-        timestamp_ms: int | None = None,
-    ) -> Path:
-        """Write the state to ``directory`` as Kafka's snapshot (``%020d-%010d.checkpoint``); return
-        its path.
-
-        ``columns`` adds a column checkpoint, which makes the next opening faster; it is a cache and
-        may be deleted at any time. ``timestamp_ms`` is the append time of the last record (default:
-        :attr:`newest_timestamp_ms`). Raises :class:`StorageError`,
-        :class:`UnsupportedVersionError`.
-        """
-        if timestamp_ms is None:
-            timestamp_ms = self.newest_timestamp_ms
-        timestamp_ms = whole_number(timestamp_ms, "timestamp_ms", low=-1)
-        return save_snapshot(
-            path_of(directory, "directory"),
-            self.cluster,
-            last_contained_log_timestamp_ms=timestamp_ms,
-            timestamp_ms=timestamp_ms,
-            columns=columns,
-        )
-
     @property
     def newest_timestamp_ms(self) -> int:
         """The append time of the last record, in ms: from the log, else the snapshot, or from
@@ -403,17 +257,3 @@ class Metadata(Decisions):
         if opened < 0:
             opened = self.quorum.last_contained_log_timestamp_ms
         return max(opened, self._applied.newest_timestamp_ms(), 0)
-
-    def to_arrow(self) -> pa.Table:
-        """Return the partitions as an Arrow table (the extra ``kraft[arrow]``) with names and
-        lists.
-        """
-        from kraft.metadata.arrow import partitions_to_arrow
-
-        return partitions_to_arrow(self.cluster.table, self.partitions)
-
-    def __repr__(self) -> str:
-        return (
-            f"Metadata(next_offset={self.next_offset}, brokers={len(self.brokers)}, "
-            f"topics={len(self.topics)}, partitions={len(self.partitions)})"
-        )

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Generic, Self, TypeVar, overload
+from typing import Any, Generic, Self, TypeVar, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
+from kraft._core.table.images import TableImage
 from kraft._core.table.table import PartitionTable
 from kraft.errors import (
     InvalidArgumentError,
@@ -64,6 +65,27 @@ class _Column(Generic[_Scalar]):
         self, partitions: Partitions | None, owner: type[Partitions]
     ) -> Self | NDArray[_Scalar]:
         return self if partitions is None else partitions._table.column(self._name)
+
+
+def info_of(
+    table: PartitionTable | TableImage, topic: str, partition: int, state: dict[str, Any]
+) -> PartitionInfo:
+    """Return one partition; ``state`` is ``table.state_of`` of its row."""
+    return PartitionInfo(
+        topic=topic,
+        partition=partition,
+        leader=state["leader"],
+        leader_epoch=state["leader_epoch"],
+        partition_epoch=state["partition_epoch"],
+        leader_recovery_state=state["leader_recovery_state"],
+        replicas=tuple(state["replicas"]),
+        directories=tuple(Uuid(table.directory_id(number)) for number in state["directories"]),
+        isr=tuple(state["isr"]),
+        elr=tuple(state["elr"]),
+        last_known_elr=tuple(state["last_known_elr"]),
+        adding_replicas=tuple(state["adding_replicas"]),
+        removing_replicas=tuple(state["removing_replicas"]),
+    )
 
 
 class Partitions:
@@ -200,23 +222,8 @@ class Partitions:
         number = int(self._table.column("topic")[row])
         if number < 0:
             raise UnknownTopicOrPartitionError(f"row {row} belonged to a removed topic")
-        return PartitionInfo(
-            topic=self._table.topic_name(number),
-            partition=int(self._table.column("partition")[row]),
-            leader=state["leader"],
-            leader_epoch=state["leader_epoch"],
-            partition_epoch=state["partition_epoch"],
-            leader_recovery_state=state["leader_recovery_state"],
-            replicas=tuple(state["replicas"]),
-            directories=tuple(
-                Uuid(self._table.directory_id(number)) for number in state["directories"]
-            ),
-            isr=tuple(state["isr"]),
-            elr=tuple(state["elr"]),
-            last_known_elr=tuple(state["last_known_elr"]),
-            adding_replicas=tuple(state["adding_replicas"]),
-            removing_replicas=tuple(state["removing_replicas"]),
-        )
+        partition = int(self._table.column("partition")[row])
+        return info_of(self._table, self._table.topic_name(number), partition, state)
 
     def find(self, topic: str, partition: int) -> PartitionInfo:
         """Return one partition; raises :class:`UnknownTopicOrPartitionError`."""

@@ -16,7 +16,7 @@ from kraft.errors import (
     CorruptRecordError,
     KraftError,
 )
-from kraft.metadata import quorum_reader
+from kraft.metadata import quorum_observer
 from kraft.metadata.facade import Metadata
 from kraft.metadata.quorum_reader import metadata_requests
 from kraft.network.quorum_client import QuorumRefusedError, QuorumUnreachableError
@@ -225,6 +225,6 @@ def test_false_responses_are_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     answered(leader, fetch, lambda response: setattr(response, "error", 31))
     with pytest.raises(QuorumRefusedError, match="CLUSTER_AUTHORIZATION_FAILED"):
         read(leader)
-    monkeypatch.setattr(quorum_reader, "MAX_SNAPSHOT_BYTES", 1000)
+    monkeypatch.setattr(quorum_observer, "MAX_SNAPSHOT_BYTES", 1000)
     with pytest.raises(KraftError, match="at most 1000 are read"):
         read(RecordedLeader(CONTROLLER))
