@@ -12,6 +12,7 @@ Packages, from the lowest layer up::
     kraft.server      a node, its configuration and its directories
     kraft.admin       a client of the controllers of a running quorum
     kraft.live        the metadata of a running quorum, kept current
+    kraft.testing     a quorum for tests, and its pytest fixtures
     kraft.lab         million-partition scenarios
     kraft.cli         the ``kraft`` command
 
