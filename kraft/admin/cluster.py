@@ -14,7 +14,7 @@ from kraft.admin.results import ItemResult, ItemResults, in_order, result_of
 from kraft.controller.features import FeatureUpdate
 from kraft.errors import NONE, NOT_CONTROLLER, NOT_LEADER_OR_FOLLOWER
 from kraft.metadata.facade import Metadata
-from kraft.metadata.quorum_reader import OnProgress
+from kraft.metadata.quorum_observer import OnProgress
 from kraft.metadata.quorum_reader import read_metadata as read_quorum
 from kraft.protocol.describe_cluster import ClusterDescription
 from kraft.protocol.unregister_broker import (

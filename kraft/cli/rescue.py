@@ -131,13 +131,13 @@ def _check_unreachable(
     assessment: Assessment, config: ServerConfig | None, more: str | None, offline: bool
 ) -> None:
     """Raise RescueRefusedError where a voter answers: it may be part of a majority that lives."""
-    from kraft.cli.quorum import controller_addresses
+    from kraft.admin.settings import read_addresses
     from kraft.server.rescue.reachability import answering
     from kraft.server.rescue.survivors import RescueRefusedError
 
     if offline and more is None:
         return
-    addresses = controller_addresses(more) if more is not None else []
+    addresses = list(read_addresses(more)) if more is not None else []
     if not offline:
         static = () if config is None else config.voters
         for voter in (*assessment.voters, *static):

@@ -17,14 +17,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from functools import partial
-from os import PathLike
 from types import TracebackType
 from typing import Self
 
+from kraft.admin.settings import Properties, read_admin_settings
 from kraft.errors import InvalidRequestError, KraftError
 from kraft.image.publishing import ImageDelta, ImagePublishing
 from kraft.image.replay import MetadataState
-from kraft.live.connecting import open_client
 from kraft.live.delta import LiveDelta
 from kraft.live.fetching import Fetching, cluster_id_of
 from kraft.metadata.diff import Difference, diff
@@ -46,7 +45,7 @@ _WAIT_S = 3600.0
 def follow(
     bootstrap_controllers: str | Sequence[str],
     *,
-    client_config: str | PathLike[str] | None = None,
+    properties: Properties | None = None,
     cluster_id: str | None = None,
     timeout_s: float = 30.0,
     on_delta: OnDelta | None = None,
@@ -55,16 +54,23 @@ def follow(
     """Return the committed metadata of a running quorum; `LiveMetadata.poll` keeps it current.
 
     ``bootstrap_controllers``: ``"host:port,…"`` or a list of ``"host:port"``; any controller names
-    the leader. ``client_config`` is a client's .properties file as for Kafka's tools
-    (``security.protocol``, ``ssl.*``, ``sasl.*``). ``cluster_id`` is the id that the cluster must
+    the leader. ``properties`` are those of a Kafka client (``security.protocol``, ``ssl.*``,
+    ``sasl.*``), or the path of a file with them. ``cluster_id`` is the id that the cluster must
     have. ``timeout_s`` bounds the wait for a leader. ``on_delta`` is registered as by
     `LiveMetadata.on_delta`; ``on_progress`` gets the downloaded fraction of a snapshot, 0 to 1.
 
     The controllers may be Apache Kafka's. The client needs CLUSTER_ACTION and DESCRIBE on the
-    cluster. Raises :class:`InvalidConfigError`, :class:`QuorumUnreachableError` where no controller
+    cluster. Raises :class:`InvalidArgumentError` for a malformed address,
+    :class:`InvalidConfigError`, :class:`QuorumUnreachableError` where no controller
     answers or leads, :class:`KraftError` for another cluster.
     """
-    client = open_client(bootstrap_controllers, client_config, timeout_s)
+    settings = read_admin_settings(bootstrap_controllers, properties)
+    client = QuorumClient(
+        settings.bootstrap_controllers,
+        timeout_s=timeout_s,
+        client_id=settings.client_id,
+        security=settings.security,
+    )
     return follow_client(client, cluster_id, on_delta, on_progress)
 
 
@@ -94,7 +100,7 @@ def follow_client(
 async def follow_async(
     bootstrap_controllers: str | Sequence[str],
     *,
-    client_config: str | PathLike[str] | None = None,
+    properties: Properties | None = None,
     cluster_id: str | None = None,
     timeout_s: float = 30.0,
 ) -> LiveMetadata:
@@ -102,7 +108,7 @@ async def follow_async(
     return await asyncio.to_thread(
         follow,
         bootstrap_controllers,
-        client_config=client_config,
+        properties=properties,
         cluster_id=cluster_id,
         timeout_s=timeout_s,
     )

@@ -262,7 +262,7 @@ def test_an_address_without_a_controller_is_an_error() -> None:
     (port,) = free_ports(1)
     with pytest.raises(QuorumUnreachableError, match=f"127.0.0.1:{port}"):
         kraft.follow(f"127.0.0.1:{port}", timeout_s=2)
-    with pytest.raises(KraftError, match="bootstrap_controllers"):
+    with pytest.raises(KraftError, match="no controller is named"):
         kraft.follow("")
     with pytest.raises(KraftError, match="cannot read"):
-        kraft.follow(f"127.0.0.1:{port}", client_config="/missing/client.properties")
+        kraft.follow(f"127.0.0.1:{port}", properties="/missing/client.properties")
