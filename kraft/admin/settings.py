@@ -66,6 +66,10 @@ def read_admin_settings(
     path = Path("properties")
     if isinstance(properties, Mapping):
         values = dict(properties)
+    elif properties is not None and not isinstance(properties, str | PathLike):
+        raise InvalidArgumentError(
+            f"the client properties are {properties!r:.100}: give a mapping, or the path of a file"
+        )
     elif properties is not None:
         path = Path(fspath(properties))
         try:
@@ -100,7 +104,13 @@ def read_addresses(text: str | Iterable[str]) -> tuple[Address, ...]:
 
     Raises InvalidArgumentError.
     """
-    parts = text.split(",") if isinstance(text, str) else list(text)
+    parts = text.split(",") if isinstance(text, str) else text
+    parts = list(parts) if isinstance(parts, Iterable) else [parts]
+    if not all(isinstance(part, str) for part in parts):
+        raise InvalidArgumentError(
+            f"the addresses of the controllers are {text!r:.100}: give 'host:port,…' or a list of "
+            "'host:port'"
+        )
     try:
         addresses = tuple(read_address(part.strip()) for part in parts if part.strip())
     except ConfigValueError as error:

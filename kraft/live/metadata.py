@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import Self
 
 from kraft.admin.settings import Properties, read_admin_settings
-from kraft.errors import InvalidRequestError, KraftError
+from kraft.errors import InvalidArgumentError, InvalidRequestError, KraftError
 from kraft.image.publishing import ImageDelta, ImagePublishing
 from kraft.image.replay import MetadataState
 from kraft.live.delta import LiveDelta
@@ -64,6 +64,10 @@ def follow(
     :class:`InvalidConfigError`, :class:`QuorumUnreachableError` where no controller
     answers or leads, :class:`KraftError` for another cluster.
     """
+    if type(timeout_s) not in (int, float) or not 0 < timeout_s < float("inf"):
+        raise InvalidArgumentError(
+            f"timeout_s is {timeout_s!r:.100}: give the seconds to wait for a leader, above 0"
+        )
     settings = read_admin_settings(bootstrap_controllers, properties)
     client = QuorumClient(
         settings.bootstrap_controllers,

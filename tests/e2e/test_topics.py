@@ -67,7 +67,9 @@ def test_topics_are_created_while_the_leader_is_killed(
 
         big = ("--topic", "big", "--partitions", BIG, "--replication-factor", 3)
         made = json.loads(run("create", *big, *at, "--json"))["topics"]
-        assert made[0]["partitions"] == BIG
+        # On a busy machine the two controllers may elect anew meanwhile, with these short timeouts:
+        # the request is repeated. The description below has the partitions in either case.
+        assert made[0]["outcome"] in ("created", "done already")
         assert len(run("list", *at).splitlines()) == COUNT + 1
         (described,) = json.loads(run("describe", "--topic", "big", *at, "--json"))
         assert len(described["partitions"]) == BIG

@@ -152,7 +152,8 @@ def test_every_public_function_is_called_with_random_arguments() -> None:
     }
     assert public - _GOOD.keys() - _WITHOUT_ARGUMENTS == set()
     functions = {name for name in kraft.__all__ if inspect.isfunction(getattr(kraft, name))}
-    assert functions <= _GOOD.keys()
+    # Those that need a running quorum: tests/unit/live has their arguments.
+    assert functions - {"follow", "follow_async"} <= _GOOD.keys()
     for function, good in _GOOD.values():
         named = set(inspect.signature(function).parameters)
         if not good.keys() >= named - _SWITCHES and function != METADATA.create_topic:

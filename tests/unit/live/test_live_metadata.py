@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -266,3 +267,23 @@ def test_an_address_without_a_controller_is_an_error() -> None:
         kraft.follow("")
     with pytest.raises(KraftError, match="cannot read"):
         kraft.follow(f"127.0.0.1:{port}", properties="/missing/client.properties")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "wanted"),
+    [
+        ({"bootstrap_controllers": 5}, "give 'host:port,…'"),
+        ({"bootstrap_controllers": ["localhost:1", None]}, "give 'host:port,…'"),
+        ({"bootstrap_controllers": "localhost"}, "the address of a controller"),
+        ({"properties": 5}, "give a mapping"),
+        ({"properties": {"security.protocol": "TLS"}}, "security.protocol"),
+        ({"timeout_s": "soon"}, "timeout_s is 'soon'"),
+        ({"timeout_s": float("nan")}, "timeout_s is nan"),
+    ],
+)
+def test_bad_arguments_are_rejected_before_anything_is_sent(
+    arguments: dict[str, Any], wanted: str
+) -> None:
+    given: dict[str, Any] = {"bootstrap_controllers": "127.0.0.1:1"} | arguments
+    with pytest.raises(KraftError, match=wanted):
+        kraft.follow(**given)
