@@ -17,6 +17,7 @@ cdef struct Arena:
 cdef int arena_grow(Arena *arena, size_t capacity) noexcept nogil
 cdef int arena_zeroed(Arena *arena, size_t size) noexcept nogil
 cdef int arena_own(Arena *arena) noexcept nogil
+cdef void arena_discard(Arena *arena, size_t used) noexcept nogil
 cdef void arena_release(Arena *arena) noexcept nogil
 
 

@@ -47,9 +47,14 @@ cdef extern from *:
     static int kraft_commit(void *start, size_t size) {
         return mprotect(start, size, PROT_READ | PROT_WRITE);
     }
+
+    static void kraft_discard(void *start, size_t size) {
+        madvise(start, size, MADV_DONTNEED);
+    }
     """
     void *kraft_reserve(size_t size) nogil
     int kraft_commit(void *start, size_t size) nogil
+    void kraft_discard(void *start, size_t size) nogil
     int munmap(void *start, size_t size) nogil
     long sysconf(int name) nogil
     int _SC_PAGESIZE
@@ -136,6 +141,16 @@ cdef int arena_zeroed(Arena *arena, size_t size) noexcept nogil:
 cdef int arena_own(Arena *arena) noexcept nogil:
     """Copy borrowed memory now, not at the next growth; return 0, or -1 if memory is exhausted."""
     return arena_grow(arena, arena.capacity) if arena.borrowed else 0
+
+
+cdef void arena_discard(Arena *arena, size_t used) noexcept nogil:
+    """Return to the system the whole pages between `size` and `used`, whose bytes are lost.
+
+    Only of a large arena, whose addresses stay; the next write gets fresh pages.
+    """
+    cdef size_t begin = whole_pages(arena.size)
+    if arena.reserved and whole_pages(used) > begin:
+        kraft_discard(arena.data + begin, whole_pages(used) - begin)
 
 
 cdef void arena_release(Arena *arena) noexcept nogil:

@@ -23,7 +23,7 @@ Invariants:
 from libc.stdlib cimport free, malloc, qsort
 from libc.string cimport memmove
 
-from kraft._core.bytes.arena cimport arena_release, arena_reserve
+from kraft._core.bytes.arena cimport arena_discard, arena_release, arena_reserve
 from kraft._core.table.columns cimport IRREGULAR, pack_block, size_of_block, unpack_block
 from kraft._core.table.topics cimport TopicEntry
 
@@ -33,6 +33,8 @@ from kraft.errors import InvalidRequestError, OffsetOutOfRangeError, ReplayError
 cdef enum:
     # At most this many journal entries are moved at once.
     MOVED_AT_ONCE = 8192
+    # Of the journal, if more entries are dropped their memory is returned to the system.
+    KEPT_ENTRIES = 16384
 
 
 def refusal(int reason, str what):
@@ -168,6 +170,9 @@ cdef class TableRows(PartitionColumns):
             memmove(entries, entries + first, (total - first) * sizeof(JournalEntry))
             self.journal.size = <size_t>(total - first) * sizeof(JournalEntry)
             self.journal_first = 0
+            # After a storm of changes the journal would keep 56 bytes for each of them.
+            if first > KEPT_ENTRIES:
+                arena_discard(&self.journal, <size_t>total * sizeof(JournalEntry))
 
     def revert(self, int64_t offset):
         cdef JournalEntry *entry

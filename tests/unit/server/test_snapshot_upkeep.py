@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -104,6 +105,32 @@ def test_a_child_that_fails_is_logged_once(
     opened.store.close()
     (said,) = (each for each in caplog.messages if "column checkpoint" in each)
     assert path.name in said
+
+
+@pytest.mark.usefixtures("soon")
+def test_free_memory_is_returned_once_for_each_new_snapshot(
+    stopped: ServerConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    returned: list[None] = []
+    monkeypatch.setattr(snapshot_upkeep, "return_free_memory", lambda: returned.append(None))
+    opened = StoreOpening(stopped).result()
+    looks = iter(range(30))
+    assert not keep_up(opened, lambda: next(looks) > 20, least_size=1 << 30)
+    opened.store.close()
+    assert len(returned) == 1
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc, and only glibc can return it")
+def test_returned_memory_is_not_resident_any_more() -> None:
+    status = Path("/proc/self/status")
+    # Blocks below the size from which glibc gives each its own mapping, and gaps between them.
+    blocks = [bytes(100_000) for _ in range(400)]
+    del blocks[::2]
+    held = int(status.read_text().partition("RssAnon:")[2].split()[0])
+    snapshot_upkeep.return_free_memory()
+    left = int(status.read_text().partition("RssAnon:")[2].split()[0])
+    assert held - left > 15_000
+    assert len(blocks) == 200
 
 
 def test_a_start_from_columns_is_the_start_from_the_snapshot(stopped: ServerConfig) -> None:

@@ -6,6 +6,7 @@ import faulthandler
 import gc
 import random
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -379,3 +380,25 @@ def test_a_long_journal_has_little_unused_memory() -> None:
         assert table.journal_length == 40_002 - offset
     table.revert(40_000)
     assert table.journal_length == 0
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_a_long_journal_that_is_forgotten_returns_its_memory() -> None:
+    table = journaled(TOPIC_A, partition(0))
+    for first in range(2, 200_002, 1_000):
+        feed(table, first, *(change(0, -2, isr=[1 + n % 3]) for n in range(1_000)))
+    held = anonymous_bytes()
+    table.forget(199_990)
+    assert held - anonymous_bytes() > 9_000_000
+    assert table.journal_length == 12
+    assert table.image(199_995).state_of(0)["isr"] == [1 + (199_995 - 3) % 1_000 % 3]
+    gc.collect()
+    for first in range(200_002, 240_002, 1_000):
+        feed(table, first, *(change(0, -2, isr=[3]) for _ in range(1_000)))
+    table.revert(200_002)
+    assert table.state_of(0)["isr"] == [1 + 999 % 3]
+
+
+def anonymous_bytes() -> int:
+    status = Path("/proc/self/status").read_text()
+    return int(status.partition("RssAnon:")[2].split()[0]) * 1024
