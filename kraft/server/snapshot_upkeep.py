@@ -132,7 +132,11 @@ class SnapshotUpkeep:
         """Write the columns of a snapshot, in a thread that waits for the child."""
         command = [sys.executable, "-m", "kraft.metadata.column_writer", path]
         self._child = child = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
         )
         _, said = child.communicate()
         self._child = None
