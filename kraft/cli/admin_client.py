@@ -9,6 +9,7 @@ import typer
 
 if TYPE_CHECKING:
     from kraft.admin.client import BlockingAdmin
+    from kraft.admin.settings import AdminSettings
 
 #: How long to wait for a leader; with the default settings an election takes 2 to 4 s.
 LEADER_WAIT_MS = 5000
@@ -41,11 +42,16 @@ def open_admin(controllers: str, config: Path | None) -> BlockingAdmin:
     Raises a usage error for a malformed address, InvalidConfigError.
     """
     from kraft.admin.client import BlockingAdmin
+
+    return BlockingAdmin(admin_settings(controllers, config))
+
+
+def admin_settings(controllers: str, config: Path | None) -> AdminSettings:
+    """Return the settings of an admin client; the errors are those of `open_admin`."""
     from kraft.admin.settings import read_admin_settings
     from kraft.errors import InvalidArgumentError
 
     try:
-        settings = read_admin_settings(controllers, config, leader_wait_ms=LEADER_WAIT_MS)
+        return read_admin_settings(controllers, config, leader_wait_ms=LEADER_WAIT_MS)
     except InvalidArgumentError as error:
         raise typer.BadParameter(f"--bootstrap-controller: {error}") from error
-    return BlockingAdmin(settings)

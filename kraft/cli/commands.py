@@ -37,6 +37,7 @@ _COMMANDS: dict[str, str] = {
     "storage": "kraft.cli.storage",
     "server": "kraft.cli.server",
     "quorum": "kraft.cli.quorum",
+    "preflight": "kraft.cli.preflight",
     "up": "kraft.cli.up",
     "lab": "kraft.cli.lab",
     "sweep": "kraft.cli.sweep",

@@ -133,7 +133,7 @@ def upgrade(
     """
     from kraft.admin import UpgradeType
 
-    levels = _levels(feature, release_version, is_upgrade=True)
+    levels = requested_levels(feature, release_version, is_upgrade=True)
     update = _Update("upgrade", levels, UpgradeType.UPGRADE, dry_run)
     update.send(bootstrap_controller, command_config, as_json)
 
@@ -154,7 +154,7 @@ def downgrade(
 
       kraft features downgrade --feature group.version=0 --bootstrap-controller localhost:9093
     """
-    levels = _levels(feature, release_version, is_upgrade=False)
+    levels = requested_levels(feature, release_version, is_upgrade=False)
     update = _Update("downgrade", levels, _downgrade(unsafe), dry_run)
     update.send(bootstrap_controller, command_config, as_json)
 
@@ -254,7 +254,9 @@ def _downgrade(is_unsafe: bool) -> UpgradeType:
     return UpgradeType.UNSAFE_DOWNGRADE if is_unsafe else UpgradeType.SAFE_DOWNGRADE
 
 
-def _levels(features: list[str] | None, release: str | None, *, is_upgrade: bool) -> dict[str, int]:
+def requested_levels(
+    features: list[str] | None, release: str | None, *, is_upgrade: bool
+) -> dict[str, int]:
     """Return the new levels; raises a usage error, UnsupportedVersionError."""
     from kraft.records.versions import (
         METADATA_VERSION,

@@ -126,7 +126,7 @@ def add_controller(
     """
     if config is None:
         raise typer.BadParameter("name the configuration of the controller to add: -c FILE")
-    voter, endpoints, servers = _controller_of(config)
+    voter, endpoints, servers = controller_of(config)
     controllers = bootstrap_controller or ",".join(servers)
     if not controllers:
         raise typer.BadParameter(
@@ -348,7 +348,7 @@ def _address_text(host: str, port: int) -> str:
 # -- arguments and configuration
 
 
-def _controller_of(
+def controller_of(
     path: Path,
 ) -> tuple[ReplicaKey, tuple[Endpoint, ...], list[str]]:
     """Return the voter of a configuration, its endpoints, and the addresses of its quorum."""

@@ -1,0 +1,113 @@
+"""``kraft preflight`` on a running quorum, and the commands that its findings name, as typed."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from typing import Any
+
+from kraft.metadata.identifiers import random_uuid
+from kraft.network.controller_connection import Address
+from kraft.network.quorum_client import QuorumClient
+from kraft.protocol.broker_registration import (
+    BROKER_REGISTRATION,
+    BrokerRegistrationRequestData,
+    BrokerRegistrationResponseData,
+)
+from kraft.protocol.common import AdvertisedListener, SupportedFeatureRange
+from kraft.protocol.controller_registration import (
+    CONTROLLER_REGISTRATION,
+    ControllerRegistrationRequestData,
+    ControllerRegistrationResponseData,
+)
+from kraft.records.versions import METADATA_VERSION, SUPPORTED_FEATURES
+from tests.harness.commands import kraft, printed
+
+Document = dict[str, Any]
+
+
+def preflight(*words: object) -> tuple[int, Document]:
+    """Return the exit code and the document of ``kraft preflight WORDS --json``."""
+    ran = kraft("preflight", *words, "--json")
+    assert ran.returncode in (0, 3, 4), ran.stderr
+    document: Document = json.loads(ran.stdout)
+    assert document["willWork"] is (ran.returncode != 4)
+    assert ("error:" in ran.stderr) is (ran.returncode == 4)
+    return ran.returncode, document
+
+
+def finding(document: Document, rule: str, subject: str | None = None) -> Document:
+    """Return the one finding of a rule, about ``subject`` if given."""
+    (one,) = [
+        each
+        for each in document["findings"]
+        if each["rule"] == rule and subject in (None, each["subject"])
+    ]
+    result: Document = one
+    return result
+
+
+def rules(document: Document, *severities: str) -> set[tuple[str, str]]:
+    """Return rule and subject of the findings; by default of all but notes."""
+    wanted = severities or ("blocks", "warning")
+    return {
+        (each["rule"], each["subject"])
+        for each in document["findings"]
+        if each["severity"] in wanted
+    }
+
+
+def type_kraft(*steps: Document) -> None:
+    """Run the kraft command of each step that has one, as printed; it must succeed."""
+    for step in steps:
+        if step["kraft"]:
+            program, *words = shlex.split(step["kraft"])
+            assert program == "kraft"
+            printed(*words)
+
+
+def _old_levels(metadata_version_max: int) -> list[SupportedFeatureRange]:
+    """Return the feature ranges of an older release."""
+    levels = SUPPORTED_FEATURES | {METADATA_VERSION: (7, metadata_version_max)}
+    return [SupportedFeatureRange(name, *given) for name, given in levels.items()]
+
+
+def register_old_broker(
+    controllers: list[Address], cluster_id: str, id: int, metadata_version_max: int
+) -> None:
+    """Register a broker of an older release, which is then gone: it never sends a heartbeat."""
+    request = BrokerRegistrationRequestData(
+        id,
+        cluster_id,
+        random_uuid(),
+        [AdvertisedListener("PLAINTEXT", "127.0.0.1", 9, 0)],
+        _old_levels(metadata_version_max),
+        log_dirs=[random_uuid()],
+    )
+    with QuorumClient(controllers) as client:
+        answered = client.call(
+            BROKER_REGISTRATION,
+            request,
+            BrokerRegistrationResponseData,
+            lambda each: each.error_code,
+        )
+    assert answered.response.error_code == 0, answered.response
+
+
+def register_old_controller(controllers: list[Address], id: int, metadata_version_max: int) -> None:
+    """Register a controller of an older release that is gone: nothing listens at its address."""
+    request = ControllerRegistrationRequestData(
+        id,
+        random_uuid(),
+        False,
+        [AdvertisedListener("CONTROLLER", "127.0.0.1", 9, 0)],
+        _old_levels(metadata_version_max),
+    )
+    with QuorumClient(controllers) as client:
+        answered = client.call(
+            CONTROLLER_REGISTRATION,
+            request,
+            ControllerRegistrationResponseData,
+            lambda each: each.error_code,
+        )
+    assert answered.response.error_code == 0, answered.response
