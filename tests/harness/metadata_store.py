@@ -8,12 +8,19 @@ from kraft._core.bytes.batch import assign_offsets
 from kraft._core.snapshot.snapshot_file import SnapshotWriter, snapshot_name
 from kraft.raft.interface import AppendBatches
 from kraft.raft.rpc import OffsetAndEpoch
-from kraft.raft.voters import VoterSet
-from kraft.records import Record, control
+from kraft.raft.voters import Endpoint, KRaftVersionRange, ReplicaKey, VoterNode, VoterSet
+from kraft.records import Record, Uuid, control
 from kraft.records.batches import encode_control_records, encode_records
 from kraft.records.classes import NoOp
 from kraft.server.disk.store import MetadataStore
 
+DYNAMIC = VoterSet(
+    [
+        VoterNode(
+            ReplicaKey(2, Uuid(b"\2" * 16)), (Endpoint("C", "host", 9),), KRaftVersionRange(0, 1)
+        )
+    ]
+)
 STATIC = VoterSet.parse("1@localhost:9093", "CONTROLLER")
 NOW_MS = 1_700_000_000_000
 
