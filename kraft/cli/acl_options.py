@@ -134,30 +134,30 @@ class AclEntry(NamedTuple):
 class AclResources:
     """The options that name resources."""
 
-    topics: Sequence[str]
-    groups: Sequence[str]
-    cluster: bool
-    transactional_ids: Sequence[str]
-    delegation_tokens: Sequence[str]
-    user_principals: Sequence[str]
-    pattern: PatternOption
+    topic: TopicsOption = None
+    group: GroupsOption = None
+    cluster: ClusterOption = False
+    transactional_id: TransactionalIdsOption = None
+    delegation_token: TokensOption = None
+    user_principal: UserPrincipalsOption = None
+    resource_pattern_type: PatternTypeOption = PatternOption.LITERAL
 
     def read(self) -> list[AclResource]:
         """Return the named resources, sorted."""
         from kraft.image.security import PatternType, ResourceType
         from kraft.security.controller_apis import CLUSTER_NAME
 
-        pattern_type = PatternType[self.pattern.name]
+        pattern_type = PatternType[self.resource_pattern_type.name]
         found = [
             AclResource(type, name.strip(), pattern_type)
             for type, names in (
-                (ResourceType.TOPIC, self.topics),
-                (ResourceType.GROUP, self.groups),
-                (ResourceType.TRANSACTIONAL_ID, self.transactional_ids),
-                (ResourceType.DELEGATION_TOKEN, self.delegation_tokens),
-                (ResourceType.USER, self.user_principals),
+                (ResourceType.TOPIC, self.topic),
+                (ResourceType.GROUP, self.group),
+                (ResourceType.TRANSACTIONAL_ID, self.transactional_id),
+                (ResourceType.DELEGATION_TOKEN, self.delegation_token),
+                (ResourceType.USER, self.user_principal),
             )
-            for name in names
+            for name in names or ()
         ]
         if self.cluster and pattern_type == PatternType.LITERAL:
             found.append(AclResource(ResourceType.CLUSTER, CLUSTER_NAME, PatternType.LITERAL))
@@ -168,14 +168,14 @@ class AclResources:
 class AclEntries:
     """The options that say whom to allow and deny what."""
 
-    allow_principals: Sequence[str]
-    deny_principals: Sequence[str]
-    allow_hosts: Sequence[str]
-    deny_hosts: Sequence[str]
-    operations: Sequence[str]
-    is_producer: bool
-    is_consumer: bool
-    is_idempotent: bool
+    allow_principal: AllowPrincipalsOption = None
+    deny_principal: DenyPrincipalsOption = None
+    allow_host: AllowHostsOption = None
+    deny_host: DenyHostsOption = None
+    operation: OperationsOption = None
+    producer: ProducerOption = False
+    consumer: ConsumerOption = False
+    idempotent: IdempotentOption = False
 
     def by_resource(self, resources: AclResources) -> dict[AclResource, list[AclEntry]]:
         """Return the entries of each resource, sorted; none without a principal.
@@ -193,40 +193,40 @@ class AclEntries:
                 "name a resource: --topic, --group, --cluster, --transactional-id, "
                 "--delegation-token or --user-principal"
             )
-        if not self.is_producer and not self.is_consumer:
-            operations = [read_operation(name) for name in self.operations] or [Op.ALL]
+        if not self.producer and not self.consumer:
+            operations = [read_operation(name) for name in self.operation or ()] or [Op.ALL]
             _check_operations(named, operations)
             return {resource: self._entries(operations) for resource in named}
         found = {}
         for resource in named:
             kind = ResourceType(resource.type).name
             names: tuple[str, ...] = ()
-            if self.is_producer:
+            if self.producer:
                 names += _OF_PRODUCERS.get(kind, ())
-            if self.is_consumer:
+            if self.consumer:
                 names += _OF_CONSUMERS.get(kind, ())
             if names:
                 found[resource] = self._entries([Op[name] for name in names])
-        if self.is_idempotent:
+        if self.idempotent:
             cluster = AclResource(ResourceType.CLUSTER, CLUSTER_NAME, PatternType.LITERAL)
             found[cluster] = self._entries([Op.IDEMPOTENT_WRITE])
         return found
 
     def _check(self, resources: AclResources) -> None:
-        given = self.is_producer or self.is_consumer
-        if given and (self.operations or self.deny_principals or self.deny_hosts):
+        given = self.producer or self.consumer
+        if given and (self.operation or self.deny_principal or self.deny_host):
             raise typer.BadParameter(
                 "--producer and --consumer stand for operations that are allowed: give no "
                 "--operation, --deny-principal or --deny-host"
             )
-        if self.is_producer and not resources.topics:
+        if self.producer and not resources.topic:
             raise typer.BadParameter("--producer needs --topic")
-        if self.is_idempotent and not self.is_producer:
+        if self.idempotent and not self.producer:
             raise typer.BadParameter("--idempotent needs --producer")
-        if self.is_consumer:
-            if not resources.topics or not resources.groups:
+        if self.consumer:
+            if not resources.topic or not resources.group:
                 raise typer.BadParameter("--consumer needs --topic and --group")
-            if not self.is_producer and (resources.cluster or resources.transactional_ids):
+            if not self.producer and (resources.cluster or resources.transactional_id):
                 raise typer.BadParameter("--consumer takes no --cluster and no --transactional-id")
 
     def _entries(self, operations: Iterable[AclOperation]) -> list[AclEntry]:
@@ -236,11 +236,9 @@ class AclEntries:
         return sorted(
             {
                 *_combined(
-                    *(self.allow_principals, self.allow_hosts, operations, PermissionType.ALLOW)
+                    *(self.allow_principal, self.allow_host, operations, PermissionType.ALLOW)
                 ),
-                *_combined(
-                    *(self.deny_principals, self.deny_hosts, operations, PermissionType.DENY)
-                ),
+                *_combined(*(self.deny_principal, self.deny_host, operations, PermissionType.DENY)),
             }
         )
 
@@ -289,15 +287,15 @@ def filter_of(resource: AclResource, entry: AclEntry | None = None) -> AclFilter
 
 
 def _combined(
-    principals: Sequence[str],
-    hosts: Sequence[str],
+    principals: Sequence[str] | None,
+    hosts: Sequence[str] | None,
     operations: Iterable[AclOperation],
     permission_type: PermissionType,
 ) -> list[AclEntry]:
     """Return an entry for each principal, host and operation; the default host is any."""
     return [
         AclEntry(read_principal(principal), host.strip(), operation, permission_type)
-        for principal in principals
+        for principal in principals or ()
         for host in hosts or ("*",)
         for operation in operations
     ]

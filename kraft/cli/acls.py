@@ -17,30 +17,16 @@ from kraft.cli.acl_options import (
     AclEntry,
     AclResource,
     AclResources,
-    AllowHostsOption,
-    AllowPrincipalsOption,
-    ClusterOption,
-    ConsumerOption,
-    DenyHostsOption,
-    DenyPrincipalsOption,
-    GroupsOption,
-    IdempotentOption,
-    OperationsOption,
     PatternOption,
-    PatternTypeOption,
-    ProducerOption,
-    TokensOption,
-    TopicsOption,
-    TransactionalIdsOption,
-    UserPrincipalsOption,
     acls_of,
     filter_of,
     read_principal,
 )
-from kraft.cli.admin_client import ClientConfigOption, ControllersOption, open_admin
+from kraft.cli.admin_client import QuorumOptions
 from kraft.cli.exit_codes import EPILOG
-from kraft.cli.metadata_source import DirectoryOption, QuorumOption, check_source
-from kraft.cli.options import AtOption, JsonOption
+from kraft.cli.metadata_source import SourceOptions
+from kraft.cli.option_groups import takes_groups
+from kraft.cli.options import JsonOption
 
 if TYPE_CHECKING:
     from kraft.controller.security.acls import AclFilter
@@ -60,14 +46,10 @@ def _acls() -> None:
 
 
 @app.command("list", epilog=EPILOG)
+@takes_groups
 def list_acls(
-    topic: TopicsOption = None,
-    group: GroupsOption = None,
-    cluster: ClusterOption = False,
-    transactional_id: TransactionalIdsOption = None,
-    delegation_token: TokensOption = None,
-    user_principal: UserPrincipalsOption = None,
-    resource_pattern_type: PatternTypeOption = PatternOption.LITERAL,
+    resources: AclResources,
+    source: SourceOptions,
     principal: Annotated[
         list[str] | None,
         typer.Option(
@@ -77,11 +59,7 @@ def list_acls(
             show_default=False,
         ),
     ] = None,
-    from_: DirectoryOption = None,
-    at: AtOption = None,
-    bootstrap_controller: QuorumOption = None,
     as_json: JsonOption = False,
-    command_config: ClientConfigOption = None,
 ) -> None:
     """Print the ACLs of the named resources, by default of all.
 
@@ -95,13 +73,9 @@ def list_acls(
     """  # noqa: E501  (help joins no lines: each paragraph is one)
     from kraft.cli.output import Output
 
-    resources = AclResources(
-        *(topic or (), group or (), cluster, transactional_id or (), delegation_token or ()),
-        *(user_principal or (), resource_pattern_type),
-    )
     principals = [read_principal(each) for each in principal or ()]
     filters = [filter_of(resource) for resource in resources.read()]
-    found = _read(filters, from_, at, bootstrap_controller, command_config)
+    found = _read(filters, source)
     if principals:
         found = {acl for acl in found if acl.principal in principals}
     if as_json:
@@ -115,25 +89,12 @@ def list_acls(
 
 
 @app.command(epilog=EPILOG)
+@takes_groups
 def add(
-    bootstrap_controller: ControllersOption,
-    topic: TopicsOption = None,
-    group: GroupsOption = None,
-    cluster: ClusterOption = False,
-    transactional_id: TransactionalIdsOption = None,
-    delegation_token: TokensOption = None,
-    user_principal: UserPrincipalsOption = None,
-    resource_pattern_type: PatternTypeOption = PatternOption.LITERAL,
-    allow_principal: AllowPrincipalsOption = None,
-    deny_principal: DenyPrincipalsOption = None,
-    allow_host: AllowHostsOption = None,
-    deny_host: DenyHostsOption = None,
-    operation: OperationsOption = None,
-    producer: ProducerOption = False,
-    consumer: ConsumerOption = False,
-    idempotent: IdempotentOption = False,
+    resources: AclResources,
+    entries: AclEntries,
+    quorum: QuorumOptions,
     as_json: JsonOption = False,
-    command_config: ClientConfigOption = None,
 ) -> None:
     """Add ACLs: one for each combination of resource, principal, host and operation.
 
@@ -147,22 +108,16 @@ def add(
     """  # noqa: E501  (help joins no lines: each paragraph is one)
     from kraft.cli.output import Output
 
-    if resource_pattern_type in (PatternOption.ANY, PatternOption.MATCH):
+    pattern = resources.resource_pattern_type
+    if pattern in (PatternOption.ANY, PatternOption.MATCH):
         raise typer.BadParameter(
-            f"--resource-pattern-type {resource_pattern_type.value} is for list and remove; an "
-            "ACL is literal or prefixed"
+            f"--resource-pattern-type {pattern.value} is for list and remove; an ACL is literal or "
+            "prefixed"
         )
-    resources = AclResources(
-        *(topic or (), group or (), cluster, transactional_id or (), delegation_token or ()),
-        *(user_principal or (), resource_pattern_type),
-    )
-    found = AclEntries(
-        *(allow_principal or (), deny_principal or (), allow_host or (), deny_host or ()),
-        *(operation or (), producer, consumer, idempotent),
-    ).by_resource(resources)
+    found = entries.by_resource(resources)
     if not all(found.values()):
         raise typer.BadParameter("give --allow-principal or --deny-principal")
-    with open_admin(bootstrap_controller, command_config) as admin:
+    with quorum.open() as admin:
         present = {acl for each in found for acl in admin.describe_acls(filter_of(each))}
         wanted = acls_of(found)
         added = [acl for acl in wanted if acl not in present]
@@ -181,32 +136,19 @@ def add(
         resource = _resource_text(AclResource(*acl[:3]))
         print(f"Acl (pattern={resource}, entry={entry}) already exists.")
     for each in found:
-        entries = [AclEntry(*acl[3:]) for acl in added if acl[:3] == each]
-        if entries:
-            print(f"Adding ACLs for resource `{_resource_text(each)}`: \n {_lines(entries)} \n")
+        new = [AclEntry(*acl[3:]) for acl in added if acl[:3] == each]
+        if new:
+            print(f"Adding ACLs for resource `{_resource_text(each)}`: \n {_lines(new)} \n")
 
 
 @app.command(epilog=EPILOG)
+@takes_groups
 def remove(
-    bootstrap_controller: ControllersOption,
-    topic: TopicsOption = None,
-    group: GroupsOption = None,
-    cluster: ClusterOption = False,
-    transactional_id: TransactionalIdsOption = None,
-    delegation_token: TokensOption = None,
-    user_principal: UserPrincipalsOption = None,
-    resource_pattern_type: PatternTypeOption = PatternOption.LITERAL,
-    allow_principal: AllowPrincipalsOption = None,
-    deny_principal: DenyPrincipalsOption = None,
-    allow_host: AllowHostsOption = None,
-    deny_host: DenyHostsOption = None,
-    operation: OperationsOption = None,
-    producer: ProducerOption = False,
-    consumer: ConsumerOption = False,
-    idempotent: IdempotentOption = False,
+    resources: AclResources,
+    entries: AclEntries,
+    quorum: QuorumOptions,
     force: Annotated[bool, typer.Option("--force", help="Remove without asking.")] = False,
     as_json: JsonOption = False,
-    command_config: ClientConfigOption = None,
 ) -> None:
     """Remove the given ACLs; without a principal, all ACLs of the named resources.
 
@@ -220,20 +162,12 @@ def remove(
     """  # noqa: E501  (help joins no lines: each paragraph is one)
     from kraft.cli.output import Output
 
-    resources = AclResources(
-        *(topic or (), group or (), cluster, transactional_id or (), delegation_token or ()),
-        *(user_principal or (), resource_pattern_type),
-    )
-    wanted = AclEntries(
-        *(allow_principal or (), deny_principal or (), allow_host or (), deny_host or ()),
-        *(operation or (), producer, consumer, idempotent),
-    ).by_resource(resources)
     filters: list[AclFilter] = []
-    for resource, entries in wanted.items():
-        if force or _is_confirmed(resource, entries):
-            filters += [filter_of(resource, entry) for entry in entries] or [filter_of(resource)]
+    for resource, wanted in entries.by_resource(resources).items():
+        if force or _is_confirmed(resource, wanted):
+            filters += [filter_of(resource, entry) for entry in wanted] or [filter_of(resource)]
     removed: set[AccessControl] = set()
-    with open_admin(bootstrap_controller, command_config) as admin:
+    with quorum.open() as admin:
         for some in _in_requests(filters):
             for deleted in admin.delete_acls(some).all().values():
                 removed |= deleted.all().keys()
@@ -244,24 +178,16 @@ def remove(
         output.note(f"removed {len(removed)} ACL{'' if len(removed) == 1 else 's'}")
 
 
-def _read(
-    filters: Sequence[AclFilter],
-    directory: Any,
-    at: int | None,
-    controllers: str | None,
-    client_config: Any,
-) -> set[AccessControl]:
-    """Return the ACLs that match a filter, by default all, of exactly one of the sources."""
+def _read(filters: Sequence[AclFilter], source: SourceOptions) -> set[AccessControl]:
+    """Return the ACLs that match a filter, by default all."""
     from kraft.controller.security.acls import AclFilter
-    from kraft.metadata.facade import open_metadata
 
     filters = filters or [AclFilter()]
-    check_source(directory, at, controllers, client_config)
-    if directory is not None:
-        acls = set(open_metadata(directory, at=at).acls.values())
+    quorum = source.quorum()
+    if quorum is None:
+        acls = set(source.read_directory().acls.values())
         return {acl for acl in acls if any(each.matches(acl) for each in filters)}
-    assert controllers is not None
-    with open_admin(controllers, client_config) as admin:
+    with quorum.open() as admin:
         return {acl for each in filters for acl in admin.describe_acls(each)}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -36,22 +37,30 @@ ClientConfigOption = Annotated[
 ]
 
 
-def open_admin(controllers: str, config: Path | None) -> BlockingAdmin:
-    """Return an admin client with the settings of a --command-config file.
+@dataclass(frozen=True, slots=True)
+class QuorumOptions:
+    """The options that name the controllers and the client's settings."""
 
-    Raises a usage error for a malformed address, InvalidConfigError.
-    """
-    from kraft.admin.client import BlockingAdmin
+    bootstrap_controller: ControllersOption
+    command_config: ClientConfigOption = None
 
-    return BlockingAdmin(admin_settings(controllers, config))
+    def settings(self) -> AdminSettings:
+        """Return the settings of an admin client.
 
+        Raises a usage error for a malformed address, InvalidConfigError.
+        """
+        from kraft.admin.settings import read_admin_settings
+        from kraft.errors import InvalidArgumentError
 
-def admin_settings(controllers: str, config: Path | None) -> AdminSettings:
-    """Return the settings of an admin client; the errors are those of `open_admin`."""
-    from kraft.admin.settings import read_admin_settings
-    from kraft.errors import InvalidArgumentError
+        try:
+            return read_admin_settings(
+                self.bootstrap_controller, self.command_config, leader_wait_ms=LEADER_WAIT_MS
+            )
+        except InvalidArgumentError as error:
+            raise typer.BadParameter(f"--bootstrap-controller: {error}") from error
 
-    try:
-        return read_admin_settings(controllers, config, leader_wait_ms=LEADER_WAIT_MS)
-    except InvalidArgumentError as error:
-        raise typer.BadParameter(f"--bootstrap-controller: {error}") from error
+    def open(self) -> BlockingAdmin:
+        """Return an admin client; the errors are those of `settings`."""
+        from kraft.admin.client import BlockingAdmin
+
+        return BlockingAdmin(self.settings())

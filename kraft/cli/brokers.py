@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kraft.cli.admin_client import ClientConfigOption, ControllersOption, open_admin
+from kraft.cli.admin_client import QuorumOptions
 from kraft.cli.exit_codes import EPILOG
-from kraft.cli.metadata_source import DirectoryOption, QuorumOption, read_from
-from kraft.cli.options import AtOption, JsonOption
+from kraft.cli.metadata_source import SourceOptions
+from kraft.cli.option_groups import takes_groups
+from kraft.cli.options import JsonOption
 from kraft.errors import BrokerIdNotRegisteredError
 
 if TYPE_CHECKING:
@@ -43,12 +44,10 @@ def _brokers() -> None:
 
 
 @app.command("list", epilog=EPILOG)
+@takes_groups
 def list_brokers(
-    from_: DirectoryOption = None,
-    at: AtOption = None,
-    bootstrap_controller: QuorumOption = None,
+    source: SourceOptions,
     as_json: JsonOption = False,
-    command_config: ClientConfigOption = None,
 ) -> None:
     """List the registered brokers: rack, state, epoch, endpoints, partitions led and held.
 
@@ -62,7 +61,7 @@ def list_brokers(
     """
     from kraft.cli.output import Output
 
-    metadata = read_from(from_, at, bootstrap_controller, command_config)
+    metadata = source.read()
     brokers = broker_documents(metadata)
     output = Output(as_json=as_json)
     if as_json:
@@ -72,13 +71,11 @@ def list_brokers(
 
 
 @app.command(epilog=EPILOG)
+@takes_groups
 def describe(
+    source: SourceOptions,
     id: IdOption,
-    from_: DirectoryOption = None,
-    at: AtOption = None,
-    bootstrap_controller: QuorumOption = None,
     as_json: JsonOption = False,
-    command_config: ClientConfigOption = None,
 ) -> None:
     """Print one broker: registration, supported features, directories and dynamic settings.
 
@@ -89,7 +86,7 @@ def describe(
     from kraft.cli.output import Output
     from kraft.metadata.kafka_json import settings_of
 
-    metadata = read_from(from_, at, bootstrap_controller, command_config)
+    metadata = source.read()
     broker = next((each for each in broker_documents(metadata) if each["brokerId"] == id), None)
     if broker is None:
         known = ", ".join(map(str, sorted(metadata.brokers))) or "none"
@@ -120,11 +117,11 @@ def describe(
 
 
 @app.command(epilog=EPILOG)
+@takes_groups
 def unregister(
-    bootstrap_controller: ControllersOption,
+    quorum: QuorumOptions,
     id: IdOption,
     as_json: JsonOption = False,
-    command_config: ClientConfigOption = None,
 ) -> None:
     """Remove the registration of a broker that is gone for good.
 
@@ -136,7 +133,7 @@ def unregister(
     """  # noqa: E501  (help joins no lines: each paragraph is one)
     from kraft.cli.output import Output
 
-    with open_admin(bootstrap_controller, command_config) as admin:
+    with quorum.open() as admin:
         admin.unregister_broker(id)
     if as_json:
         Output(as_json=True).document({"unregistered": id})

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -84,19 +84,66 @@ class Entity:
         return self.type in (EntityType.BROKERS, EntityType.BROKER_LOGGERS) and self.name != ""
 
 
+EntityTypeOption = Annotated[
+    EntityType | None,
+    typer.Option("--entity-type", help="The type of the entity.", show_default=False),
+]
+EntityNameOption = Annotated[
+    str | None,
+    typer.Option(
+        "--entity-name",
+        metavar="NAME",
+        help="A topic, node id, subscription of client metrics, or group.",
+        show_default=False,
+    ),
+]
+EntityDefaultOption = Annotated[
+    bool, typer.Option("--entity-default", help="The default of all brokers.")
+]
+TopicEntityOption = Annotated[
+    str | None,
+    typer.Option("--topic", metavar="NAME", help="A topic.", show_default=False),
+]
+BrokerEntityOption = Annotated[
+    str | None,
+    typer.Option("--broker", metavar="ID", help="A broker or controller.", show_default=False),
+]
+BrokerDefaultsOption = Annotated[
+    bool, typer.Option("--broker-defaults", help="The default of all brokers.")
+]
+LoggerEntityOption = Annotated[
+    str | None,
+    typer.Option(
+        "--broker-logger", metavar="ID", help="The loggers of a controller.", show_default=False
+    ),
+]
+MetricsEntityOption = Annotated[
+    str | None,
+    typer.Option(
+        "--client-metrics",
+        metavar="NAME",
+        help="A subscription of client metrics.",
+        show_default=False,
+    ),
+]
+GroupEntityOption = Annotated[
+    str | None, typer.Option("--group", metavar="ID", help="A group.", show_default=False)
+]
+
+
 @dataclass(frozen=True, slots=True)
 class EntityOptions:
     """The options that name an entity: Kafka's general ones, and its short forms."""
 
-    entity_type: EntityType | None
-    entity_name: str | None
-    entity_default: bool
-    topic: str | None
-    broker: str | None
-    broker_defaults: bool
-    broker_logger: str | None
-    client_metrics: str | None
-    group: str | None
+    entity_type: EntityTypeOption = None
+    entity_name: EntityNameOption = None
+    entity_default: EntityDefaultOption = False
+    topic: TopicEntityOption = None
+    broker: BrokerEntityOption = None
+    broker_defaults: BrokerDefaultsOption = False
+    broker_logger: LoggerEntityOption = None
+    client_metrics: MetricsEntityOption = None
+    group: GroupEntityOption = None
 
     def read(self) -> tuple[EntityType, str | None]:
         """Return the type and name; None for all entities of the type. Raises a usage error."""

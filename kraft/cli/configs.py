@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kraft.cli.admin_client import ClientConfigOption, ControllersOption, open_admin
+from kraft.cli.admin_client import QuorumOptions
 from kraft.cli.config_entities import ConfigReader, Entity, EntityOptions, EntityType
 from kraft.cli.config_values import read_added, read_deleted
 from kraft.cli.exit_codes import EPILOG
-from kraft.cli.metadata_source import DirectoryOption, QuorumOption, check_source
-from kraft.cli.options import AtOption, JsonOption
+from kraft.cli.metadata_source import SourceOptions
+from kraft.cli.option_groups import takes_groups
+from kraft.cli.options import JsonOption, ValidateOnlyOption
 from kraft.errors import InvalidConfigError
 
 if TYPE_CHECKING:
@@ -31,52 +32,6 @@ app = typer.Typer(
     epilog=EPILOG,
 )
 
-EntityTypeOption = Annotated[
-    EntityType | None,
-    typer.Option("--entity-type", help="The type of the entity.", show_default=False),
-]
-EntityNameOption = Annotated[
-    str | None,
-    typer.Option(
-        "--entity-name",
-        metavar="NAME",
-        help="A topic, node id, subscription of client metrics, or group.",
-        show_default=False,
-    ),
-]
-EntityDefaultOption = Annotated[
-    bool, typer.Option("--entity-default", help="The default of all brokers.")
-]
-TopicEntityOption = Annotated[
-    str | None,
-    typer.Option("--topic", metavar="NAME", help="A topic.", show_default=False),
-]
-BrokerEntityOption = Annotated[
-    str | None,
-    typer.Option("--broker", metavar="ID", help="A broker or controller.", show_default=False),
-]
-BrokerDefaultsOption = Annotated[
-    bool, typer.Option("--broker-defaults", help="The default of all brokers.")
-]
-LoggerEntityOption = Annotated[
-    str | None,
-    typer.Option(
-        "--broker-logger", metavar="ID", help="The loggers of a controller.", show_default=False
-    ),
-]
-MetricsEntityOption = Annotated[
-    str | None,
-    typer.Option(
-        "--client-metrics",
-        metavar="NAME",
-        help="A subscription of client metrics.",
-        show_default=False,
-    ),
-]
-GroupEntityOption = Annotated[
-    str | None, typer.Option("--group", metavar="ID", help="A group.", show_default=False)
-]
-
 
 @app.callback()
 def _configs() -> None:
@@ -84,25 +39,15 @@ def _configs() -> None:
 
 
 @app.command(epilog=EPILOG)
+@takes_groups
 def describe(
-    entity_type: EntityTypeOption = None,
-    entity_name: EntityNameOption = None,
-    entity_default: EntityDefaultOption = False,
-    topic: TopicEntityOption = None,
-    broker: BrokerEntityOption = None,
-    broker_defaults: BrokerDefaultsOption = False,
-    broker_logger: LoggerEntityOption = None,
-    client_metrics: MetricsEntityOption = None,
-    group: GroupEntityOption = None,
+    named: EntityOptions,
+    source: SourceOptions,
     describes_all: Annotated[
         bool,
         typer.Option("--all", help="Print all effective values, not only the entity's own."),
     ] = False,
-    from_: DirectoryOption = None,
-    at: AtOption = None,
-    bootstrap_controller: QuorumOption = None,
     as_json: JsonOption = False,
-    command_config: ClientConfigOption = None,
 ) -> None:
     """Print the configurations of one entity, or of all entities of a type.
 
@@ -117,18 +62,12 @@ def describe(
       kraft configs describe --entity-type topics --from /var/lib/kafka/metadata
     """  # noqa: E501  (help joins no lines: each paragraph is one)
     from kraft.cli.output import Output, progress
-    from kraft.metadata.facade import open_metadata
 
-    type, name = EntityOptions(
-        *(entity_type, entity_name, entity_default, topic, broker, broker_defaults),
-        *(broker_logger, client_metrics, group),
-    ).read()
-    check_source(from_, at, bootstrap_controller, command_config)
-    admin = None
-    if bootstrap_controller is not None:
-        admin = open_admin(bootstrap_controller, command_config)
+    type, name = named.read()
+    quorum = source.quorum()
+    admin = None if quorum is None else quorum.open()
     with admin or nullcontext():
-        reader = ConfigReader(admin, None if from_ is None else open_metadata(from_, at=at))
+        reader = ConfigReader(admin, source.read_directory() if quorum is None else None)
         entities = reader.all_of(type) if name is None else [Entity(type, name)]
         described = reader.read(entities, describes_all=describes_all)
         if as_json:
@@ -142,17 +81,10 @@ def describe(
 
 
 @app.command(epilog=EPILOG)
+@takes_groups
 def alter(
-    bootstrap_controller: ControllersOption,
-    entity_type: EntityTypeOption = None,
-    entity_name: EntityNameOption = None,
-    entity_default: EntityDefaultOption = False,
-    topic: TopicEntityOption = None,
-    broker: BrokerEntityOption = None,
-    broker_defaults: BrokerDefaultsOption = False,
-    broker_logger: LoggerEntityOption = None,
-    client_metrics: MetricsEntityOption = None,
-    group: GroupEntityOption = None,
+    named: EntityOptions,
+    quorum: QuorumOptions,
     add_config: Annotated[
         str | None,
         typer.Option(
@@ -180,14 +112,8 @@ def alter(
             show_default=False,
         ),
     ] = None,
-    validate_only: Annotated[
-        bool,
-        typer.Option(
-            "--validate-only", help="Let the controller check the request, change nothing."
-        ),
-    ] = False,
+    validate_only: ValidateOnlyOption = False,
     as_json: JsonOption = False,
-    command_config: ClientConfigOption = None,
 ) -> None:
     """Set and remove configurations of one entity, all or none.
 
@@ -200,10 +126,7 @@ def alter(
     from kraft.admin import ConfigChange, ConfigOperation
     from kraft.cli.output import Output
 
-    type, name = EntityOptions(
-        *(entity_type, entity_name, entity_default, topic, broker, broker_defaults),
-        *(broker_logger, client_metrics, group),
-    ).read()
+    type, name = named.read()
     if name is None:
         raise typer.BadParameter("name the entity: --entity-name or --entity-default")
     added = read_added(add_config, add_config_file)
@@ -211,7 +134,7 @@ def alter(
     if not added and not deleted:
         raise typer.BadParameter("give --add-config, --add-config-file or --delete-config")
     entity = Entity(type, name)
-    with open_admin(bootstrap_controller, command_config) as admin:
+    with quorum.open() as admin:
         if type is EntityType.BROKER_LOGGERS:
             _check_loggers(ConfigReader(admin, None), entity, [*added, *deleted])
         changes = [ConfigChange(key, value) for key, value in added.items()]

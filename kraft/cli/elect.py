@@ -9,8 +9,9 @@ from typing import Annotated
 
 import typer
 
-from kraft.cli.admin_client import ClientConfigOption, ControllersOption, open_admin
+from kraft.cli.admin_client import QuorumOptions
 from kraft.cli.exit_codes import EPILOG, REFUSED
+from kraft.cli.option_groups import takes_groups
 from kraft.cli.options import JsonOption
 from kraft.cli.partition_files import name_of, read_elections
 
@@ -25,8 +26,9 @@ class ElectionOption(StrEnum):
 
 
 @app.command(epilog=EPILOG)
+@takes_groups
 def elect(
-    bootstrap_controller: ControllersOption,
+    quorum: QuorumOptions,
     election_type: Annotated[
         ElectionOption,
         typer.Option(
@@ -56,7 +58,6 @@ def elect(
         bool, typer.Option("--all-topic-partitions", help="All partitions of the cluster.")
     ] = False,
     as_json: JsonOption = False,
-    command_config: ClientConfigOption = None,
 ) -> None:
     """Elect the preferred leader, or an unclean one, of partitions.
 
@@ -83,7 +84,7 @@ def elect(
     elif topic is not None and partition is not None:
         partitions = [(topic, partition)]
     kind = ElectionType[election_type.name]
-    with open_admin(bootstrap_controller, command_config) as admin:
+    with quorum.open() as admin:
         results = admin.elect_leaders(kind, partitions)
     errors = results.errors()
     idle = sorted(key for key, error in errors.items() if error.kafka_code == ELECTION_NOT_NEEDED)

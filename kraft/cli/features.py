@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kraft.cli.admin_client import ClientConfigOption, ControllersOption, open_admin
+from kraft.cli.admin_client import QuorumOptions
 from kraft.cli.exit_codes import EPILOG
-from kraft.cli.metadata_source import DirectoryOption, QuorumOption, check_source
-from kraft.cli.options import AtOption, JsonOption
+from kraft.cli.metadata_source import SourceOptions
+from kraft.cli.option_groups import takes_groups
+from kraft.cli.options import JsonOption
 from kraft.errors import InvalidUpdateVersionError, UnsupportedVersionError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
     from kraft.admin import FeatureMetadata, UpgradeType
 
@@ -61,12 +61,10 @@ def _features() -> None:
 
 
 @app.command(epilog=EPILOG)
+@takes_groups
 def describe(
-    from_: DirectoryOption = None,
-    at: AtOption = None,
-    bootstrap_controller: QuorumOption = None,
+    source: SourceOptions,
     as_json: JsonOption = False,
-    command_config: ClientConfigOption = None,
 ) -> None:
     """Print the finalized level of each feature, and the levels that a controller supports.
 
@@ -80,7 +78,7 @@ def describe(
     """  # noqa: E501  (help joins no lines: each paragraph is one)
     from kraft.cli.output import Output
 
-    features = _read(from_, at, bootstrap_controller, command_config)
+    features = _read(source)
     names = sorted(features.supported.keys() | features.finalized.keys())
     if as_json:
         document = [
@@ -113,13 +111,13 @@ def describe(
 
 
 @app.command(epilog=EPILOG)
+@takes_groups
 def upgrade(
-    bootstrap_controller: ControllersOption,
+    quorum: QuorumOptions,
     feature: FeatureLevelsOption = None,
     release_version: ReleaseOption = None,
     dry_run: DryRunOption = False,
     as_json: JsonOption = False,
-    command_config: ClientConfigOption = None,
 ) -> None:
     """Raise the levels of features, all or none.
 
@@ -135,18 +133,18 @@ def upgrade(
 
     levels = requested_levels(feature, release_version, is_upgrade=True)
     update = _Update("upgrade", levels, UpgradeType.UPGRADE, dry_run)
-    update.send(bootstrap_controller, command_config, as_json)
+    update.send(quorum, as_json)
 
 
 @app.command(epilog=EPILOG)
+@takes_groups
 def downgrade(
-    bootstrap_controller: ControllersOption,
+    quorum: QuorumOptions,
     feature: FeatureLevelsOption = None,
     release_version: ReleaseOption = None,
     unsafe: UnsafeOption = False,
     dry_run: DryRunOption = False,
     as_json: JsonOption = False,
-    command_config: ClientConfigOption = None,
 ) -> None:
     """Lower the levels of features, all or none.
 
@@ -156,12 +154,13 @@ def downgrade(
     """
     levels = requested_levels(feature, release_version, is_upgrade=False)
     update = _Update("downgrade", levels, _downgrade(unsafe), dry_run)
-    update.send(bootstrap_controller, command_config, as_json)
+    update.send(quorum, as_json)
 
 
 @app.command(epilog=EPILOG)
+@takes_groups
 def disable(
-    bootstrap_controller: ControllersOption,
+    quorum: QuorumOptions,
     feature: Annotated[
         list[str] | None,
         typer.Option(
@@ -174,7 +173,6 @@ def disable(
     unsafe: UnsafeOption = False,
     dry_run: DryRunOption = False,
     as_json: JsonOption = False,
-    command_config: ClientConfigOption = None,
 ) -> None:
     """Set features to level 0, all or none.
 
@@ -187,7 +185,7 @@ def disable(
     if len(set(feature)) < len(feature):
         raise typer.BadParameter("--feature names a feature twice")
     update = _Update("disable", dict.fromkeys(feature, 0), _downgrade(unsafe), dry_run)
-    update.send(bootstrap_controller, command_config, as_json)
+    update.send(quorum, as_json)
 
 
 class _Update:
@@ -201,7 +199,7 @@ class _Update:
         self._upgrade_type = upgrade_type
         self._is_dry_run = is_dry_run
 
-    def send(self, controllers: str, client_config: Path | None, as_json: bool) -> None:
+    def send(self, quorum: QuorumOptions, as_json: bool) -> None:
         """Send the change and print the outcomes.
 
         Raises InvalidUpdateVersionError if one failed.
@@ -213,7 +211,7 @@ class _Update:
             FeatureUpdate(name, level, self._upgrade_type)
             for name, level in sorted(self._levels.items())
         ]
-        with open_admin(controllers, client_config) as admin:
+        with quorum.open() as admin:
             results = admin.update_features(updates, validate_only=self._is_dry_run)
         errors = results.errors()
         if as_json:
@@ -283,19 +281,14 @@ def requested_levels(
     return levels
 
 
-def _read(
-    directory: Path | None, at: int | None, controllers: str | None, client_config: Path | None
-) -> FeatureMetadata:
-    """Return the features of exactly one of the sources."""
+def _read(source: SourceOptions) -> FeatureMetadata:
     from kraft.admin import FeatureMetadata
-    from kraft.metadata.facade import open_metadata
 
-    check_source(directory, at, controllers, client_config)
-    if directory is not None:
-        metadata = open_metadata(directory, at=at)
+    quorum = source.quorum()
+    if quorum is None:
+        metadata = source.read_directory()
         return FeatureMetadata(dict(metadata.features), metadata.next_offset - 1, {})
-    assert controllers is not None
-    with open_admin(controllers, client_config) as admin:
+    with quorum.open() as admin:
         return admin.describe_features()
 
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from kraft.cli.admin_client import ClientConfigOption, QuorumOptions
+from kraft.cli.options import AtOption
 
 if TYPE_CHECKING:
     from kraft.metadata.facade import Metadata
@@ -30,32 +34,46 @@ QuorumOption = Annotated[
 ]
 
 
-def check_source(
-    directory: Path | None, at: int | None, controllers: str | None, client_config: Path | None
-) -> None:
-    """Raise a usage error unless exactly one source is given, with options that belong to it."""
-    if (directory is None) == (controllers is None):
-        raise typer.BadParameter("give either --from or --bootstrap-controller")
-    if directory is not None and client_config is not None:
-        raise typer.BadParameter("--command-config needs --bootstrap-controller")
-    if controllers is not None and at is not None:
-        raise typer.BadParameter("--at needs --from: a quorum has its latest committed state")
+@dataclass(frozen=True, slots=True)
+class SourceOptions:
+    """The options that name a directory, or the controllers of a quorum."""
 
+    from_: DirectoryOption = None
+    at: AtOption = None
+    bootstrap_controller: QuorumOption = None
+    command_config: ClientConfigOption = None
 
-def read_from(
-    directory: Path | None, at: int | None, controllers: str | None, client_config: Path | None
-) -> Metadata:
-    """Return the metadata of exactly one of the sources; raises a usage error."""
-    from kraft.cli.admin_client import open_admin
-    from kraft.cli.output import progress
-    from kraft.metadata.facade import open_metadata
+    def quorum(self) -> QuorumOptions | None:
+        """Return the quorum; None where a directory is the source.
 
-    check_source(directory, at, controllers, client_config)
-    if directory is not None:
-        return open_metadata(directory, at=at)
-    assert controllers is not None
-    with (
-        open_admin(controllers, client_config) as admin,
-        progress("reading the quorum's metadata", 1.0) as advance,
-    ):
-        return admin.read_metadata(advance)
+        Raises a usage error unless exactly one source is given, with options that belong to it.
+        """
+        if (self.from_ is None) == (self.bootstrap_controller is None):
+            raise typer.BadParameter("give either --from or --bootstrap-controller")
+        if self.bootstrap_controller is None:
+            if self.command_config is not None:
+                raise typer.BadParameter("--command-config needs --bootstrap-controller")
+            return None
+        if self.at is not None:
+            raise typer.BadParameter("--at needs --from: a quorum has its latest committed state")
+        return QuorumOptions(self.bootstrap_controller, self.command_config)
+
+    def read_directory(self) -> Metadata:
+        """Return the metadata of the directory, which must be given."""
+        from kraft.metadata.facade import open_metadata
+
+        assert self.from_ is not None
+        return open_metadata(self.from_, at=self.at)
+
+    def read(self) -> Metadata:
+        """Return the metadata of the source; raises a usage error."""
+        from kraft.cli.output import progress
+
+        quorum = self.quorum()
+        if quorum is None:
+            return self.read_directory()
+        with (
+            quorum.open() as admin,
+            progress("reading the quorum's metadata", 1.0) as advance,
+        ):
+            return admin.read_metadata(advance)

@@ -60,6 +60,11 @@ AtOption = Annotated[
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 
+ValidateOnlyOption = Annotated[
+    bool,
+    typer.Option("--validate-only", help="Let the controller check the request, change nothing."),
+]
+
 SalvageOption = Annotated[
     bool,
     typer.Option("--salvage", help="Skip damaged parts of the log, and report them."),

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kraft.cli.admin_client import ClientConfigOption, ControllersOption, admin_settings
+from kraft.cli.admin_client import QuorumOptions
 from kraft.cli.exit_codes import EPILOG, FAILED, FOUND
 from kraft.cli.features import FeatureLevelsOption, requested_levels
+from kraft.cli.option_groups import takes_groups
 from kraft.cli.options import JsonOption
 from kraft.cli.quorum import controller_of
 
@@ -86,12 +87,12 @@ def _preflight() -> None:
 
 
 @app.command("quorum", epilog=EPILOG)
+@takes_groups
 def quorum_(
-    bootstrap_controller: ControllersOption,
+    quorum: QuorumOptions,
     directory: DirectoriesOption = None,
     min_free: MinFreeOption = _MIN_FREE_MIB,
     as_json: JsonOption = False,
-    command_config: ClientConfigOption = None,
 ) -> None:
     """Check the quorum itself: voters that fail or lag, registrations of nodes that are gone, disks.
 
@@ -103,19 +104,19 @@ def quorum_(
 
       kraft preflight quorum --bootstrap-controller localhost:9093 --directory /var/lib/kafka/metadata
     """  # noqa: E501
-    _run(bootstrap_controller, command_config, None, directory, min_free, as_json)
+    _run(quorum, None, directory, min_free, as_json)
 
 
 @app.command(epilog=EPILOG)
+@takes_groups
 def upgrade(
-    bootstrap_controller: ControllersOption,
+    quorum: QuorumOptions,
     release_version: ReleaseOption = None,
     metadata: MetadataOption = None,
     feature: FeatureLevelsOption = None,
     directory: DirectoriesOption = None,
     min_free: MinFreeOption = _MIN_FREE_MIB,
     as_json: JsonOption = False,
-    command_config: ClientConfigOption = None,
 ) -> None:
     """Check higher levels of features: every registered node must support them.
 
@@ -128,12 +129,13 @@ def upgrade(
     from kraft.admin import UpgradeType
 
     change = _levels(release_version, metadata, feature, UpgradeType.UPGRADE)
-    _run(bootstrap_controller, command_config, change, directory, min_free, as_json)
+    _run(quorum, change, directory, min_free, as_json)
 
 
 @app.command(epilog=EPILOG)
+@takes_groups
 def downgrade(
-    bootstrap_controller: ControllersOption,
+    quorum: QuorumOptions,
     release_version: ReleaseOption = None,
     metadata: MetadataOption = None,
     feature: FeatureLevelsOption = None,
@@ -141,7 +143,6 @@ def downgrade(
     directory: DirectoriesOption = None,
     min_free: MinFreeOption = _MIN_FREE_MIB,
     as_json: JsonOption = False,
-    command_config: ClientConfigOption = None,
 ) -> None:
     """Check lower levels of features: no metadata may be lost.
 
@@ -153,16 +154,16 @@ def downgrade(
 
     kind = UpgradeType.UNSAFE_DOWNGRADE if unsafe else UpgradeType.SAFE_DOWNGRADE
     change = _levels(release_version, metadata, feature, kind)
-    _run(bootstrap_controller, command_config, change, directory, min_free, as_json)
+    _run(quorum, change, directory, min_free, as_json)
 
 
 @app.command("dynamic-quorum", epilog=EPILOG)
+@takes_groups
 def dynamic_quorum(
-    bootstrap_controller: ControllersOption,
+    quorum: QuorumOptions,
     directory: DirectoriesOption = None,
     min_free: MinFreeOption = _MIN_FREE_MIB,
     as_json: JsonOption = False,
-    command_config: ClientConfigOption = None,
 ) -> None:
     """Check whether static voters can become voters that can change: kraft.version 0 to 1.
 
@@ -173,12 +174,13 @@ def dynamic_quorum(
     from kraft.preflight.changes import DynamicQuorumChange
 
     change = DynamicQuorumChange()
-    _run(bootstrap_controller, command_config, change, directory, min_free, as_json)
+    _run(quorum, change, directory, min_free, as_json)
 
 
 @app.command("replace-controller", epilog=EPILOG)
+@takes_groups
 def replace_controller(
-    bootstrap_controller: ControllersOption,
+    quorum: QuorumOptions,
     controller_id: Annotated[
         int, typer.Option("--controller-id", "-i", min=0, help="The node id of the old voter.")
     ],
@@ -195,7 +197,6 @@ def replace_controller(
     directory: DirectoriesOption = None,
     min_free: MinFreeOption = _MIN_FREE_MIB,
     as_json: JsonOption = False,
-    command_config: ClientConfigOption = None,
 ) -> None:
     """Check whether a voter can be replaced: by another controller, or by its own new disk.
 
@@ -212,7 +213,7 @@ def replace_controller(
     if config is not None:
         voter, endpoints, _ = controller_of(config)
         change = ControllerReplacement(controller_id, voter, endpoints, str(config))
-    _run(bootstrap_controller, command_config, change, directory, min_free, as_json)
+    _run(quorum, change, directory, min_free, as_json)
 
 
 def _levels(
@@ -235,8 +236,7 @@ def _levels(
 
 
 def _run(
-    controllers: str,
-    client_config: Path | None,
+    quorum: QuorumOptions,
     change: PlannedChange,
     directories: list[Path] | None,
     min_free_mib: int,
@@ -252,12 +252,15 @@ def _run(
     levels = change.as_levels() if isinstance(change, DynamicQuorumChange) else change
     with progress("asking the controllers", 1.0, shown=not as_json) as advance:
         facts = gather(
-            admin_settings(controllers, client_config),
+            quorum.settings(),
             levels if isinstance(levels, FeatureLevelChange) else None,
             directories or (),
             advance,
         )
-    words = CommandWords(controllers, None if client_config is None else str(client_config))
+    words = CommandWords(
+        quorum.bootstrap_controller,
+        None if quorum.command_config is None else str(quorum.command_config),
+    )
     findings = check(facts, change, words, min_free_mib=min_free_mib)
     severities = {each.severity for each in findings}
     is_blocked = FindingSeverity.BLOCKS in severities

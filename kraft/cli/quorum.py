@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kraft.cli.admin_client import ClientConfigOption, ControllersOption, open_admin
+from kraft.cli.admin_client import QuorumOptions
 from kraft.cli.exit_codes import EPILOG
+from kraft.cli.option_groups import takes_groups
 from kraft.cli.options import JsonOption
 from kraft.errors import InvalidConfigError, StorageError
 
@@ -47,8 +48,9 @@ def _quorum() -> None:
 
 
 @app.command(epilog=EPILOG)
+@takes_groups
 def describe(
-    bootstrap_controller: ControllersOption,
+    quorum: QuorumOptions,
     status: Annotated[
         bool, typer.Option("--status", help="Print leader, epoch, high watermark, lag and voters.")
     ] = False,
@@ -66,7 +68,6 @@ def describe(
         float, typer.Option(min=0.1, metavar="SECONDS", help="The pause of --watch, in seconds.")
     ] = 1.0,
     as_json: JsonOption = False,
-    command_config: ClientConfigOption = None,
 ) -> None:
     """Print the state of the quorum as its leader reports it.
 
@@ -83,7 +84,7 @@ def describe(
     if human_readable and not replication:
         raise typer.BadParameter("--human-readable needs --replication")
     output = Output(as_json=as_json)
-    with open_admin(bootstrap_controller, command_config) as admin:
+    with quorum.open() as admin:
         while True:
             if status:
                 cluster_id = admin.describe_cluster().cluster_id
@@ -134,7 +135,7 @@ def add_controller(
         )
     if not dry_run:
         # As in Kafka's tool, the same file may have the client's security.protocol, ssl.*, sasl.*.
-        with open_admin(controllers, config) as admin:
+        with QuorumOptions(controllers, config).open() as admin:
             _add_voter(admin, voter, endpoints, controllers)
     print(
         f"{'DRY RUN of adding' if dry_run else 'Added'} controller {voter.id} with directory id "
@@ -172,8 +173,9 @@ def _add_voter(
 
 
 @app.command("remove-controller", epilog=EPILOG)
+@takes_groups
 def remove_controller(
-    bootstrap_controller: ControllersOption,
+    quorum: QuorumOptions,
     controller_id: Annotated[
         int, typer.Option("--controller-id", "-i", min=0, help="The node id of the voter.")
     ],
@@ -187,7 +189,6 @@ def remove_controller(
         ),
     ],
     dry_run: DryRunOption = False,
-    command_config: ClientConfigOption = None,
 ) -> None:
     """Remove a controller from the voters; it may be down.
 
@@ -204,7 +205,7 @@ def remove_controller(
     except ValueError as error:
         raise typer.BadParameter(f"--controller-directory-id: {error}") from error
     voter = ReplicaKey(controller_id, directory_id)
-    admin = open_admin(bootstrap_controller, command_config)
+    admin = quorum.open()
     if not dry_run:
         with admin:
             admin.remove_raft_voter(voter)
@@ -215,12 +216,12 @@ def remove_controller(
 
 
 @app.command("unregister-controller", epilog=EPILOG)
+@takes_groups
 def unregister_controller(
-    bootstrap_controller: ControllersOption,
+    quorum: QuorumOptions,
     controller_id: Annotated[
         int, typer.Option("--controller-id", "-i", min=0, help="The node id of the controller.")
     ],
-    command_config: ClientConfigOption = None,
 ) -> None:
     """Remove the registration of a controller that is gone for good. Needs Kafka 4.4's level.
 
@@ -230,7 +231,7 @@ def unregister_controller(
 
       kraft quorum unregister-controller --controller-id 4 --bootstrap-controller localhost:9093
     """  # noqa: E501  (help joins no lines: each paragraph is one)
-    with open_admin(bootstrap_controller, command_config) as admin:
+    with quorum.open() as admin:
         admin.unregister_controller(controller_id)
     print(f"Controller {controller_id} is no longer registered.")
 

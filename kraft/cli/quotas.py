@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kraft.cli.admin_client import ClientConfigOption, ControllersOption, open_admin
+from kraft.cli.admin_client import QuorumOptions
 from kraft.cli.config_values import read_added, read_deleted
 from kraft.cli.exit_codes import EPILOG
-from kraft.cli.metadata_source import DirectoryOption, QuorumOption, read_from
-from kraft.cli.options import AtOption, JsonOption
+from kraft.cli.metadata_source import SourceOptions
+from kraft.cli.option_groups import takes_groups
+from kraft.cli.options import JsonOption, ValidateOnlyOption
 from kraft.errors import InvalidConfigError
 
 if TYPE_CHECKING:
@@ -60,12 +61,12 @@ _PLURALS = {"user": "users", "client-id": "clients", "ip": "ips"}
 class QuotaEntityOptions:
     """The options that name an entity, or a part of one."""
 
-    user: str | None
-    user_defaults: bool
-    client: str | None
-    client_defaults: bool
-    ip: str | None
-    ip_defaults: bool
+    user: UserOption = None
+    user_defaults: UserDefaultsOption = False
+    client: ClientOption = None
+    client_defaults: ClientDefaultsOption = False
+    ip: IpOption = None
+    ip_defaults: IpDefaultsOption = False
 
     def read(self) -> dict[str, str | None]:
         """Return the names by entity type, None for a default. Raises a usage error."""
@@ -94,23 +95,16 @@ def _quotas() -> None:
 
 
 @app.command(epilog=EPILOG)
+@takes_groups
 def describe(
-    user: UserOption = None,
-    user_defaults: UserDefaultsOption = False,
+    parts: QuotaEntityOptions,
+    source: SourceOptions,
     users: Annotated[bool, typer.Option("--users", help="All users and their default.")] = False,
-    client: ClientOption = None,
-    client_defaults: ClientDefaultsOption = False,
     clients: Annotated[
         bool, typer.Option("--clients", help="All client ids and their default.")
     ] = False,
-    ip: IpOption = None,
-    ip_defaults: IpDefaultsOption = False,
     ips: Annotated[bool, typer.Option("--ips", help="All IP addresses and their default.")] = False,
-    from_: DirectoryOption = None,
-    at: AtOption = None,
-    bootstrap_controller: QuorumOption = None,
     as_json: JsonOption = False,
-    command_config: ClientConfigOption = None,
 ) -> None:
     """Print the quotas of the entities that consist of exactly the named parts; by default all.
 
@@ -125,16 +119,14 @@ def describe(
     from kraft.admin import QuotaFilter
     from kraft.cli.output import Output
 
-    entity = QuotaEntityOptions(
-        user, user_defaults, client, client_defaults, ip, ip_defaults
-    ).read()
+    entity = parts.read()
     filters = [QuotaFilter(type, name) for type, name in entity.items()]
     for type, is_any in (("user", users), ("client-id", clients), ("ip", ips)):
         if is_any and type in entity:
             raise typer.BadParameter(f"--{_PLURALS[type]} and a single one exclude each other")
         if is_any:
             filters.append(QuotaFilter(type, is_any=True))
-    metadata = read_from(from_, at, bootstrap_controller, command_config)
+    metadata = source.read()
     found = _matching(metadata, filters)
     if as_json:
         document = [
@@ -148,14 +140,10 @@ def describe(
 
 
 @app.command(epilog=EPILOG)
+@takes_groups
 def alter(
-    bootstrap_controller: ControllersOption,
-    user: UserOption = None,
-    user_defaults: UserDefaultsOption = False,
-    client: ClientOption = None,
-    client_defaults: ClientDefaultsOption = False,
-    ip: IpOption = None,
-    ip_defaults: IpDefaultsOption = False,
+    parts: QuotaEntityOptions,
+    quorum: QuorumOptions,
     add_config: Annotated[
         str | None,
         typer.Option(
@@ -184,14 +172,8 @@ def alter(
             show_default=False,
         ),
     ] = None,
-    validate_only: Annotated[
-        bool,
-        typer.Option(
-            "--validate-only", help="Let the controller check the request, change nothing."
-        ),
-    ] = False,
+    validate_only: ValidateOnlyOption = False,
     as_json: JsonOption = False,
-    command_config: ClientConfigOption = None,
 ) -> None:
     """Set and remove quotas of one entity: a user, a client id, both, or an IP address.
 
@@ -204,9 +186,7 @@ def alter(
     from kraft.admin import QuotaAlteration, QuotaFilter
     from kraft.cli.output import Output
 
-    entity = QuotaEntityOptions(
-        user, user_defaults, client, client_defaults, ip, ip_defaults
-    ).read()
+    entity = parts.read()
     if not entity:
         raise typer.BadParameter("name an entity: --user, --client, --ip or one of …-defaults")
     added = {
@@ -215,7 +195,7 @@ def alter(
     deleted = read_deleted(delete_config)
     if not added and not deleted:
         raise typer.BadParameter("give --add-config, --add-config-file or --delete-config")
-    with open_admin(bootstrap_controller, command_config) as admin:
+    with quorum.open() as admin:
         if deleted:
             # As Kafka's tool does: a controller accepts the removal of any quota.
             filters = [QuotaFilter(type, name) for type, name in entity.items()]

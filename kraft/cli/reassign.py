@@ -20,10 +20,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kraft.cli.admin_client import ClientConfigOption, ControllersOption, open_admin
+from kraft.cli.admin_client import QuorumOptions
 from kraft.cli.exit_codes import EPILOG, FOUND, REFUSED
-from kraft.cli.metadata_source import DirectoryOption, QuorumOption, check_source, read_from
-from kraft.cli.options import AtOption, JsonOption
+from kraft.cli.metadata_source import SourceOptions
+from kraft.cli.option_groups import takes_groups
+from kraft.cli.options import JsonOption
 from kraft.cli.partition_files import (
     TopicPartition,
     name_of,
@@ -68,7 +69,9 @@ def _reassign() -> None:
 
 
 @app.command(epilog=EPILOG)
+@takes_groups
 def generate(
+    source: SourceOptions,
     topics_to_move_json_file: Annotated[
         Path,
         typer.Option(
@@ -90,11 +93,7 @@ def generate(
     disable_rack_aware: Annotated[
         bool, typer.Option("--disable-rack-aware", help="Ignore the racks of the brokers.")
     ] = False,
-    from_: DirectoryOption = None,
-    at: AtOption = None,
-    bootstrap_controller: QuorumOption = None,
     as_json: JsonOption = False,
-    command_config: ClientConfigOption = None,
 ) -> None:
     """Print the present placement of topics, and a proposal on the given brokers.
 
@@ -108,7 +107,7 @@ def generate(
 
     topics = read_topics_to_move(topics_to_move_json_file)
     brokers = _broker_ids(broker_list)
-    metadata = read_from(from_, at, bootstrap_controller, command_config)
+    metadata = source.read()
     current = {}
     for topic in topics:
         for row in metadata.topics[topic].rows:
@@ -127,8 +126,9 @@ def generate(
 
 
 @app.command(epilog=EPILOG)
+@takes_groups
 def execute(
-    bootstrap_controller: ControllersOption,
+    quorum: QuorumOptions,
     reassignment_json_file: FileOption,
     additional: Annotated[
         bool,
@@ -157,7 +157,6 @@ def execute(
         ),
     ] = False,
     as_json: JsonOption = False,
-    command_config: ClientConfigOption = None,
 ) -> None:
     """Begin to move partitions to the brokers in the file. The brokers move the data afterwards.
 
@@ -171,7 +170,7 @@ def execute(
     target = read_reassignments(reassignment_json_file)
     output = Output(as_json=as_json)
     errors: dict[TopicPartition, Any] = {}
-    with open_admin(bootstrap_controller, command_config) as admin:
+    with quorum.open() as admin:
         ongoing = admin.list_partition_reassignments()
         if ongoing and not additional:
             raise InvalidRequestError(
@@ -221,12 +220,12 @@ def execute(
 
 
 @app.command(epilog=EPILOG)
+@takes_groups
 def verify(
-    bootstrap_controller: ControllersOption,
+    quorum: QuorumOptions,
     reassignment_json_file: FileOption,
     preserve_throttles: PreserveThrottlesOption = False,
     as_json: JsonOption = False,
-    command_config: ClientConfigOption = None,
 ) -> None:
     """Print the state of each reassignment in the file; remove the throttles when all are complete.
 
@@ -243,7 +242,7 @@ def verify(
     states: dict[TopicPartition, str] = {}
     replicas_of: dict[TopicPartition, list[int]] = {}
     is_cleared = False
-    with open_admin(bootstrap_controller, command_config) as admin:
+    with quorum.open() as admin:
         ongoing = admin.list_partition_reassignments()
         metadata = admin.read_metadata()
         for partition, replicas in target.items():
@@ -285,12 +284,12 @@ def verify(
 
 
 @app.command(epilog=EPILOG)
+@takes_groups
 def cancel(
-    bootstrap_controller: ControllersOption,
+    quorum: QuorumOptions,
     reassignment_json_file: FileOption,
     preserve_throttles: PreserveThrottlesOption = False,
     as_json: JsonOption = False,
-    command_config: ClientConfigOption = None,
 ) -> None:
     """Cancel the reassignments in the file; their partitions keep the replicas that they had.
 
@@ -305,7 +304,7 @@ def cancel(
 
     target = read_reassignments(reassignment_json_file)
     errors: dict[TopicPartition, Any] = {}
-    with open_admin(bootstrap_controller, command_config) as admin:
+    with quorum.open() as admin:
         active: dict[TopicPartition, None] = {}
         for run in _runs(target):
             active |= dict.fromkeys(admin.list_partition_reassignments(run))
@@ -337,12 +336,10 @@ def cancel(
 
 
 @app.command("list", epilog=EPILOG)
+@takes_groups
 def list_reassignments(
-    from_: DirectoryOption = None,
-    at: AtOption = None,
-    bootstrap_controller: QuorumOption = None,
+    source: SourceOptions,
     as_json: JsonOption = False,
-    command_config: ClientConfigOption = None,
 ) -> None:
     """Print the reassignments in progress.
 
@@ -354,13 +351,13 @@ def list_reassignments(
     """
     from kraft.cli.output import Output
 
-    check_source(from_, at, bootstrap_controller, command_config)
+    quorum = source.quorum()
     found: dict[TopicPartition, Any] = {}
-    if bootstrap_controller is not None:
-        with open_admin(bootstrap_controller, command_config) as admin:
+    if quorum is not None:
+        with quorum.open() as admin:
             found |= admin.list_partition_reassignments()
     else:
-        metadata = read_from(from_, at, bootstrap_controller, command_config)
+        metadata = source.read_directory()
         # A reassignment makes a row irregular.
         for row in metadata.partitions.irregular_rows:
             info = metadata.partitions.row(int(row))

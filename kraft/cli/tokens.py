@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kraft.cli.admin_client import ClientConfigOption, ControllersOption, open_admin
+from kraft.cli.admin_client import QuorumOptions
 from kraft.cli.exit_codes import EPILOG
+from kraft.cli.option_groups import takes_groups
 from kraft.cli.options import JsonOption
 
 if TYPE_CHECKING:
@@ -48,8 +49,9 @@ def _tokens() -> None:
 
 
 @app.command(epilog=EPILOG)
+@takes_groups
 def create(
-    bootstrap_controller: ControllersOption,
+    quorum: QuorumOptions,
     max_life_time_period: Annotated[
         int,
         typer.Option(
@@ -78,7 +80,6 @@ def create(
         ),
     ] = None,
     as_json: JsonOption = False,
-    command_config: ClientConfigOption = None,
 ) -> None:
     """Create a token and print it with its HMAC: user name and password of a SCRAM login.
 
@@ -89,7 +90,7 @@ def create(
     from kraft.cli.output import Output
 
     renewers = renewer_principal or []
-    with open_admin(bootstrap_controller, command_config) as admin:
+    with quorum.open() as admin:
         created = admin.create_delegation_token(
             owner=owner_principal, renewers=renewers, max_lifetime_ms=max_life_time_period
         )
@@ -101,8 +102,9 @@ def create(
 
 
 @app.command(epilog=EPILOG)
+@takes_groups
 def describe(
-    bootstrap_controller: ControllersOption,
+    quorum: QuorumOptions,
     owner_principal: Annotated[
         list[str] | None,
         typer.Option(
@@ -113,7 +115,6 @@ def describe(
         ),
     ] = None,
     as_json: JsonOption = False,
-    command_config: ClientConfigOption = None,
 ) -> None:
     """Print the tokens in the metadata of the quorum, which does not contain their HMACs: `-`.
 
@@ -124,7 +125,7 @@ def describe(
     from kraft.admin import IssuedToken
     from kraft.cli.output import Output
 
-    with open_admin(bootstrap_controller, command_config) as admin:
+    with quorum.open() as admin:
         found = admin.describe_delegation_token(owner_principal or None)
     tokens = sorted(
         (IssuedToken(token_id, b"", token) for token_id, token in found.items()),
@@ -138,8 +139,9 @@ def describe(
 
 
 @app.command(epilog=EPILOG)
+@takes_groups
 def renew(
-    bootstrap_controller: ControllersOption,
+    quorum: QuorumOptions,
     hmac: HmacOption,
     renew_time_period: Annotated[
         int,
@@ -151,7 +153,6 @@ def renew(
         ),
     ] = -1,
     as_json: JsonOption = False,
-    command_config: ClientConfigOption = None,
 ) -> None:
     """Renew a token.
 
@@ -162,7 +163,7 @@ def renew(
     from kraft.cli.output import Output
 
     secret = _hmac(hmac)
-    with open_admin(bootstrap_controller, command_config) as admin:
+    with quorum.open() as admin:
         expiry_ms = admin.renew_delegation_token(secret, renew_time_period)
     if as_json:
         Output(as_json=True).document({"expiryTimestampMs": expiry_ms})
@@ -171,8 +172,9 @@ def renew(
 
 
 @app.command(epilog=EPILOG)
+@takes_groups
 def expire(
-    bootstrap_controller: ControllersOption,
+    quorum: QuorumOptions,
     hmac: HmacOption,
     expiry_time_period: Annotated[
         int,
@@ -183,7 +185,6 @@ def expire(
         ),
     ] = -1,
     as_json: JsonOption = False,
-    command_config: ClientConfigOption = None,
 ) -> None:
     """Let a token expire, at once or after a time.
 
@@ -194,7 +195,7 @@ def expire(
     from kraft.cli.output import Output
 
     secret = _hmac(hmac)
-    with open_admin(bootstrap_controller, command_config) as admin:
+    with quorum.open() as admin:
         expiry_ms = admin.expire_delegation_token(secret, expiry_time_period)
     if as_json:
         Output(as_json=True).document({"expiryTimestampMs": expiry_ms})

@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kraft.cli.admin_client import ClientConfigOption, ControllersOption
+from kraft.cli.admin_client import QuorumOptions
 from kraft.cli.exit_codes import REFUSED
-from kraft.cli.options import JsonOption
+from kraft.cli.option_groups import takes_groups
+from kraft.cli.options import JsonOption, ValidateOnlyOption
 from kraft.errors import KraftError
 
 if TYPE_CHECKING:
@@ -59,10 +60,6 @@ PatternOption = Annotated[
         "leading zeros.",
         show_default=False,
     ),
-]
-ValidateOption = Annotated[
-    bool,
-    typer.Option("--validate-only", help="Let the controller check the request, change nothing."),
 ]
 AssignmentOption = Annotated[
     str | None,
@@ -109,8 +106,9 @@ class TopicChange:
     accepted: str = ""
 
 
+@takes_groups
 def create(
-    bootstrap_controller: ControllersOption,
+    quorum: QuorumOptions,
     topics: TopicOption = None,
     count: CountOption = None,
     name_pattern: PatternOption = None,
@@ -148,9 +146,8 @@ def create(
     if_not_exists: Annotated[
         bool, typer.Option("--if-not-exists", help="Accept topics that exist, as they are.")
     ] = False,
-    validate_only: ValidateOption = False,
+    validate_only: ValidateOnlyOption = False,
     as_json: JsonOption = False,
-    command_config: ClientConfigOption = None,
 ) -> None:
     """Create topics. Needs registered brokers, as many as the replication factor.
 
@@ -199,11 +196,12 @@ def create(
         for name in names
     }
     records = 1 + len(configs) + (len(assignments) or partitions or 1)
-    _run(change, entries, records, bootstrap_controller, command_config, as_json, validate_only)
+    _run(change, entries, records, quorum, as_json, validate_only)
 
 
+@takes_groups
 def alter(
-    bootstrap_controller: ControllersOption,
+    quorum: QuorumOptions,
     partitions: Annotated[
         int,
         typer.Option(
@@ -217,9 +215,8 @@ def alter(
     if_exists: Annotated[
         bool, typer.Option("--if-exists", help="Skip topics that do not exist.")
     ] = False,
-    validate_only: ValidateOption = False,
+    validate_only: ValidateOnlyOption = False,
     as_json: JsonOption = False,
-    command_config: ClientConfigOption = None,
 ) -> None:
     """Raise the number of partitions of topics.
 
@@ -242,11 +239,12 @@ def alter(
         "absent",
     )
     entries = {name: NewPartitions(name, partitions, placed or None) for name in names}
-    _run(change, entries, partitions, bootstrap_controller, command_config, as_json, validate_only)
+    _run(change, entries, partitions, quorum, as_json, validate_only)
 
 
+@takes_groups
 def delete(
-    bootstrap_controller: ControllersOption,
+    quorum: QuorumOptions,
     topics: TopicOption = None,
     count: CountOption = None,
     name_pattern: PatternOption = None,
@@ -254,7 +252,6 @@ def delete(
         bool, typer.Option("--if-exists", help="Accept topics that do not exist.")
     ] = False,
     as_json: JsonOption = False,
-    command_config: ClientConfigOption = None,
 ) -> None:
     """Delete topics with their partitions. Names are exact, no patterns.
 
@@ -277,7 +274,7 @@ def delete(
         "absent",
     )
     entries = {name: name for name in names}
-    _run(change, entries, 1, bootstrap_controller, command_config, as_json, False)
+    _run(change, entries, 1, quorum, as_json, False)
 
 
 # -- arguments
@@ -364,13 +361,11 @@ def _run(
     change: TopicChange,
     entries: dict[str, Any],
     records_each: int,
-    controllers: str,
-    command_config: Any,
+    quorum: QuorumOptions,
     as_json: bool,
     validate_only: bool,
 ) -> None:
     """Send the requests, print the results; exit with REFUSED where a topic failed."""
-    from kraft.cli.admin_client import open_admin
     from kraft.cli.output import progress
 
     began = time.monotonic()
@@ -382,7 +377,7 @@ def _run(
     )
     try:
         with (
-            open_admin(controllers, command_config) as admin,
+            quorum.open() as admin,
             progress(title, len(names) if is_long else None) as advance,
         ):
             for run in requests_of(names, records_each):

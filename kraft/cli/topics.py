@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kraft.cli.admin_client import ClientConfigOption
 from kraft.cli.exit_codes import EPILOG
-from kraft.cli.metadata_source import DirectoryOption, QuorumOption, read_from
-from kraft.cli.options import AtOption, JsonOption
+from kraft.cli.metadata_source import SourceOptions
+from kraft.cli.option_groups import takes_groups
+from kraft.cli.options import JsonOption
 from kraft.cli.topic_changes import alter, create, delete
 
 if TYPE_CHECKING:
@@ -81,16 +81,14 @@ def _topics() -> None:
 
 
 @app.command("list", epilog=EPILOG)
+@takes_groups
 def list_topics(
-    from_: DirectoryOption = None,
-    at: AtOption = None,
-    bootstrap_controller: QuorumOption = None,
+    source: SourceOptions,
     exclude_internal: Annotated[
         bool,
         typer.Option("--exclude-internal", help="Leave out Kafka's own topics (__…_offsets, …)."),
     ] = False,
     as_json: JsonOption = False,
-    command_config: ClientConfigOption = None,
 ) -> None:
     """Print the names of all topics, sorted.
 
@@ -105,7 +103,7 @@ def list_topics(
     """
     from kraft.cli.output import Output
 
-    metadata = read_from(from_, at, bootstrap_controller, command_config)
+    metadata = source.read()
     names = sorted(metadata.topics)
     if exclude_internal:
         names = [name for name in names if name not in _INTERNAL_TOPICS]
@@ -116,10 +114,9 @@ def list_topics(
 
 
 @app.command(epilog=EPILOG)
+@takes_groups
 def describe(
-    from_: DirectoryOption = None,
-    at: AtOption = None,
-    bootstrap_controller: QuorumOption = None,
+    source: SourceOptions,
     topics: Annotated[
         list[str] | None,
         typer.Option(
@@ -156,7 +153,6 @@ def describe(
         ),
     ] = False,
     as_json: JsonOption = False,
-    command_config: ClientConfigOption = None,
 ) -> None:
     """Print topics and partitions as kafka-topics --describe does.
 
@@ -185,7 +181,7 @@ def describe(
     given = [name for name, wanted in filters.items() if wanted]
     if len(given) > 1:
         raise typer.BadParameter("only one of the partition filters can be given at a time")
-    metadata = read_from(from_, at, bootstrap_controller, command_config)
+    metadata = source.read()
     mask = _mask(metadata, given[0]) if given else None
     selected = _selected(metadata, topics)
     output = Output(as_json=as_json)

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kraft.cli.admin_client import ClientConfigOption, ControllersOption, open_admin
+from kraft.cli.admin_client import QuorumOptions
 from kraft.cli.config_values import read_added, read_deleted
 from kraft.cli.exit_codes import EPILOG
-from kraft.cli.metadata_source import DirectoryOption, QuorumOption, check_source
-from kraft.cli.options import AtOption, JsonOption
+from kraft.cli.metadata_source import SourceOptions
+from kraft.cli.option_groups import takes_groups
+from kraft.cli.options import JsonOption
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -38,18 +39,16 @@ def _users() -> None:
 
 
 @app.command(epilog=EPILOG)
+@takes_groups
 def describe(
+    source: SourceOptions,
     user: Annotated[
         list[str] | None,
         typer.Option(
             "--user", metavar="NAME", help="Only this user. Repeatable.", show_default=False
         ),
     ] = None,
-    from_: DirectoryOption = None,
-    at: AtOption = None,
-    bootstrap_controller: QuorumOption = None,
     as_json: JsonOption = False,
-    command_config: ClientConfigOption = None,
 ) -> None:
     """Print the mechanisms of users with the iterations of each; salts and keys are never printed.
 
@@ -64,7 +63,7 @@ def describe(
     from kraft.cli.output import Output
     from kraft.errors import ResourceNotFoundError
 
-    found = _read(user, from_, at, bootstrap_controller, command_config)
+    found = _read(user, source)
     missing = [name for name in user or () if name not in found]
     if as_json:
         document = [
@@ -90,8 +89,9 @@ def describe(
 
 
 @app.command(epilog=EPILOG)
+@takes_groups
 def alter(
-    bootstrap_controller: ControllersOption,
+    quorum: QuorumOptions,
     user: Annotated[
         str, typer.Option("--user", metavar="NAME", help="The user.", show_default=False)
     ],
@@ -125,7 +125,6 @@ def alter(
         ),
     ] = None,
     as_json: JsonOption = False,
-    command_config: ClientConfigOption = None,
 ) -> None:
     """Set and remove the SCRAM credentials of one user.
 
@@ -144,7 +143,7 @@ def alter(
         raise typer.BadParameter("give --add-config, --add-config-file or --delete-config")
     changes: list[Any] = [ScramDeletion(user, _mechanism(name)) for name in deleted]
     changes += [_upsertion(user, name, value) for name, value in added.items()]
-    with open_admin(bootstrap_controller, command_config) as admin:
+    with quorum.open() as admin:
         admin.alter_user_scram_credentials(changes).all()
     if as_json:
         document = {"user": user, "added": sorted(added), "deleted": sorted(deleted)}
@@ -153,29 +152,21 @@ def alter(
     print(f"Completed updating config for user {user}.")
 
 
-def _read(
-    users: list[str] | None,
-    directory: Path | None,
-    at: int | None,
-    controllers: str | None,
-    client_config: Path | None,
-) -> Mapping[str, Mapping[str, int]]:
-    """Return the iterations by user and mechanism, of exactly one of the sources."""
+def _read(users: list[str] | None, source: SourceOptions) -> Mapping[str, Mapping[str, int]]:
+    """Return the iterations by user and mechanism."""
     from kraft.errors import RESOURCE_NOT_FOUND
-    from kraft.metadata.facade import open_metadata
     from kraft.security.sasl.scram import SCRAM_MECHANISMS_BY_NUMBER
 
-    check_source(directory, at, controllers, client_config)
+    quorum = source.quorum()
     found: dict[str, dict[str, int]] = {}
-    if directory is not None:
-        credentials = open_metadata(directory, at=at).scram_credentials
+    if quorum is None:
+        credentials = source.read_directory().scram_credentials
         for (number, name), credential in sorted(credentials.items()):
             if not users or name in users:
                 mechanism = SCRAM_MECHANISMS_BY_NUMBER[number].name
                 found.setdefault(name, {})[mechanism] = credential.iterations
         return found
-    assert controllers is not None
-    with open_admin(controllers, client_config) as admin:
+    with quorum.open() as admin:
         described = admin.describe_user_scram_credentials(users or None)
     for name, result in described.items():
         if result.error is not None and result.error.kafka_code == RESOURCE_NOT_FOUND:
