@@ -15,7 +15,11 @@ class EndedError(RuntimeError):
 
 
 class RejectedError(RuntimeError):
-    """The process rejected a request; the message is its own."""
+    """The process rejected a request; ``answer`` is what it said, ``error`` the message."""
+
+    def __init__(self, answer: dict[str, Any]) -> None:
+        self.answer = answer
+        super().__init__(answer["error"])
 
 
 class LineProcess:
@@ -105,7 +109,7 @@ class JsonRequests:
         """Return the answer. Raises RejectedError with the process's message, EndedError."""
         answer = json.loads(self._process.ask(json.dumps({"do": verb, **fields})))
         if "error" in answer:
-            raise RejectedError(answer["error"])
+            raise RejectedError(answer)
         return answer["ok"]
 
 

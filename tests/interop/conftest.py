@@ -13,7 +13,9 @@ from collections.abc import Iterator
 import pytest
 
 from tests.harness import kafka_jars
+from tests.harness.kafka_jars import Jars
 from tests.harness.line_process import JsonRequests, LineProcess
+from tests.interop.forwarding_quorum import ForwardingQuorum, both_quorums
 from tests.kafka_suites.jars import suites
 
 # Show differences between the package and Kafka's tools in full.
@@ -53,4 +55,18 @@ def oracle() -> Iterator[JsonRequests]:
     """Ask Kafka's configuration classes and storage tool, in one JVM (`java/ConfigOracle.java`)."""
     command = kafka_jars.kafka().oracle("ConfigOracle")
     with LineProcess(command, errors=subprocess.DEVNULL) as process:
+        yield JsonRequests(process)
+
+
+@pytest.fixture(scope="module")
+def both(jars: Jars, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[ForwardingQuorum]]:
+    """Run a quorum of kraft and one of Apache Kafka, each with brokers for Kafka's tools."""
+    with both_quorums(jars, tmp_path_factory.mktemp("both")) as quorums:
+        yield quorums
+
+
+@pytest.fixture(scope="module")
+def tools(jars: Jars) -> Iterator[JsonRequests]:
+    """Run Kafka's tools, one after the other in one JVM (`java/RunTools.java`)."""
+    with LineProcess(jars.oracle("RunTools"), errors=subprocess.DEVNULL) as process:
         yield JsonRequests(process)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import socket
 import time
+from collections.abc import Mapping
 from typing import TypeVar
 
 from kraft._core.codec.metadata_codec import Message
@@ -23,6 +24,7 @@ from kraft.protocol.broker_registration import (
 )
 from kraft.protocol.common import AdvertisedListener, SupportedFeatureRange
 from kraft.protocol.headers import Api, read_response_header, request_frame
+from kraft.records import Uuid
 from tests.interop.cluster import HOST, ClusterError, Node, wait_for
 
 #: Enough for Kafka 4.3's default features.
@@ -35,6 +37,7 @@ FEATURES = {
     "share.version": (0, 1),
     "streams.version": (0, 1),
 }
+PLAIN_LISTENER = AdvertisedListener("PLAINTEXT", HOST, 9092, 0)
 TIMEOUT_S = 30.0
 Answer = TypeVar("Answer", bound=Message)
 
@@ -49,15 +52,25 @@ def ask_node(node: Node, api: Api, version: int, request: Message, answer: type[
     return answer.decode(frame, version, position)
 
 
-def unfenced_broker(node: Node, cluster_id: str, broker_id: int) -> int:
-    """Register a broker that no process runs, and unfence it; return its epoch."""
+def unfenced_broker(
+    node: Node,
+    cluster_id: str,
+    broker_id: int,
+    listener: AdvertisedListener = PLAIN_LISTENER,
+    features: Mapping[str, tuple[int, int]] = FEATURES,
+    log_dir: Uuid | None = None,
+) -> int:
+    """Register a broker that no process runs, and unfence it; return its epoch.
+
+    Requests to the broker go to its ``listener``. The default ``log_dir`` is random.
+    """
     request = BrokerRegistrationRequestData(
         broker_id,
         cluster_id,
         random_uuid(),
-        [AdvertisedListener("PLAINTEXT", HOST, 9092, 0)],
-        [SupportedFeatureRange(name, *levels) for name, levels in FEATURES.items()],
-        log_dirs=[random_uuid()],
+        [listener],
+        [SupportedFeatureRange(name, *levels) for name, levels in features.items()],
+        log_dirs=[log_dir or random_uuid()],
     )
 
     def epoch() -> int:

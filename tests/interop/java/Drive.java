@@ -19,9 +19,13 @@ import java.util.Properties;
 import java.util.Set;
 import java.util.TreeMap;
 import org.apache.kafka.clients.admin.Admin;
+import org.apache.kafka.clients.admin.AlterClientQuotasOptions;
 import org.apache.kafka.clients.admin.AlterConfigOp;
+import org.apache.kafka.clients.admin.AlterConfigsOptions;
 import org.apache.kafka.clients.admin.ConfigEntry;
 import org.apache.kafka.clients.admin.CreateDelegationTokenOptions;
+import org.apache.kafka.clients.admin.CreatePartitionsOptions;
+import org.apache.kafka.clients.admin.CreateTopicsOptions;
 import org.apache.kafka.clients.admin.DescribeConfigsOptions;
 import org.apache.kafka.clients.admin.ExpireDelegationTokenOptions;
 import org.apache.kafka.clients.admin.FeatureUpdate;
@@ -51,6 +55,7 @@ import org.apache.kafka.common.acl.AclBinding;
 import org.apache.kafka.common.acl.AclOperation;
 import org.apache.kafka.common.acl.AclPermissionType;
 import org.apache.kafka.common.config.ConfigResource;
+import org.apache.kafka.common.protocol.Errors;
 import org.apache.kafka.common.quota.ClientQuotaAlteration;
 import org.apache.kafka.common.quota.ClientQuotaEntity;
 import org.apache.kafka.common.resource.PatternType;
@@ -82,6 +87,10 @@ public final class Drive {
             } catch (Exception failure) {
                 Throwable cause = failure.getCause() == null ? failure : failure.getCause();
                 answer.put("error", cause.getClass().getSimpleName() + ": " + cause.getMessage());
+                Errors code = Errors.forException(cause);
+                answer.put("code", code.code());
+                answer.put("message", cause.getMessage());
+                answer.put("is_text_of_code", code.message().equals(cause.getMessage()));
             }
             out.println(JSON.writeValueAsString(answer));
         }
@@ -103,7 +112,7 @@ public final class Drive {
         Admin admin = admins.get(ask.path("client").asText("plain"));
         switch (verb) {
             case "create_topics":
-                return createTopics(admin, ask.get("topics"));
+                return createTopics(admin, ask);
             case "create_partitions":
                 return createPartitions(admin, ask);
             case "delete_topics":
@@ -198,9 +207,13 @@ public final class Drive {
         }
     }
 
-    private static Object createTopics(Admin admin, JsonNode asked) throws Exception {
+    private static boolean isValidateOnly(JsonNode ask) {
+        return ask.path("validate_only").asBoolean(false);
+    }
+
+    private static Object createTopics(Admin admin, JsonNode ask) throws Exception {
         List<NewTopic> topics = new ArrayList<>();
-        for (JsonNode one : asked) {
+        for (JsonNode one : ask.get("topics")) {
             String name = one.get("name").asText();
             NewTopic topic;
             if (one.has("assignment")) {
@@ -219,7 +232,8 @@ public final class Drive {
                 entry -> configs.put(entry.getKey(), entry.getValue().asText()));
             topics.add(topic.configs(configs));
         }
-        admin.createTopics(topics).all().get();
+        CreateTopicsOptions options = new CreateTopicsOptions().validateOnly(isValidateOnly(ask));
+        admin.createTopics(topics, options).all().get();
         return topics.size();
     }
 
@@ -231,7 +245,9 @@ public final class Drive {
             ask.get("assignment").forEach(replicas -> assignment.add(integers(replicas)));
             more = NewPartitions.increaseTo(total, assignment);
         }
-        admin.createPartitions(Map.of(ask.get("topic").asText(), more)).all().get();
+        CreatePartitionsOptions options =
+            new CreatePartitionsOptions().validateOnly(isValidateOnly(ask));
+        admin.createPartitions(Map.of(ask.get("topic").asText(), more), options).all().get();
         return null;
     }
 
@@ -246,7 +262,8 @@ public final class Drive {
                     one.get(1).asText(), value == null || value.isNull() ? null : value.asText()),
                 AlterConfigOp.OpType.valueOf(one.get(0).asText())));
         }
-        admin.incrementalAlterConfigs(Map.of(resource, operations)).all().get();
+        AlterConfigsOptions options = new AlterConfigsOptions().validateOnly(isValidateOnly(ask));
+        admin.incrementalAlterConfigs(Map.of(resource, operations), options).all().get();
         return null;
     }
 
@@ -306,7 +323,8 @@ public final class Drive {
         admin.alterClientQuotas(List.of(new ClientQuotaAlteration(
             new ClientQuotaEntity(entity),
             List.of(new ClientQuotaAlteration.Op(
-                ask.get("key").asText(), value.isNull() ? null : value.asDouble()))))).all().get();
+                ask.get("key").asText(), value.isNull() ? null : value.asDouble())))),
+            new AlterClientQuotasOptions().validateOnly(isValidateOnly(ask))).all().get();
         return null;
     }
 
@@ -314,8 +332,9 @@ public final class Drive {
         FeatureUpdate update = new FeatureUpdate(
             (short) ask.get("level").asInt(),
             FeatureUpdate.UpgradeType.valueOf(ask.path("type").asText("UPGRADE")));
-        admin.updateFeatures(
-            Map.of(ask.get("feature").asText(), update), new UpdateFeaturesOptions()).all().get();
+        UpdateFeaturesOptions options =
+            new UpdateFeaturesOptions().validateOnly(isValidateOnly(ask));
+        admin.updateFeatures(Map.of(ask.get("feature").asText(), update), options).all().get();
         return null;
     }
 
@@ -342,12 +361,17 @@ public final class Drive {
         }
         DelegationToken token = admin.createDelegationToken(options).delegationToken().get();
         tokens.put(token.tokenInfo().tokenId(), token);
+        tokens.put(ask.path("label").asText(), token);
         return token.tokenInfo().tokenId();
     }
 
+    /** Returns the HMAC of a token by its id or label; the name itself where there is no such. */
     private byte[] hmac(JsonNode ask) {
-        String tokenId = ask.get("token").asText();
-        return Base64.getDecoder().decode(tokens.get(tokenId).hmacAsBase64String());
+        String name = ask.get("token").asText();
+        DelegationToken token = tokens.get(name);
+        return token == null
+            ? name.getBytes(StandardCharsets.UTF_8)
+            : Base64.getDecoder().decode(token.hmacAsBase64String());
     }
 
     private static Object quorum(Admin admin) throws Exception {

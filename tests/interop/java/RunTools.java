@@ -3,6 +3,7 @@ import com.fasterxml.jackson.databind.ObjectMapper;
 import java.io.BufferedReader;
 import java.io.ByteArrayOutputStream;
 import java.io.InputStreamReader;
+import java.io.OutputStream;
 import java.io.PrintStream;
 import java.lang.reflect.InvocationTargetException;
 import java.nio.charset.StandardCharsets;
@@ -17,18 +18,23 @@ import org.apache.kafka.common.utils.Exit;
  */
 public final class RunTools {
     private static final class Exited extends RuntimeException {
-        final int code;
-
-        Exited(int code) {
-            this.code = code;
-        }
     }
+
+    private static final PrintStream NOWHERE = new PrintStream(OutputStream.nullOutputStream());
+    /** The code of a tool's first exit; null while it runs. */
+    private static Integer exitCode;
 
     public static void main(String[] arguments) throws Exception {
         ObjectMapper json = new ObjectMapper();
         PrintStream answers = System.out;
         Exit.setExitProcedure((code, message) -> {
-            throw new Exited(code);
+            if (exitCode == null) {
+                // Some tools catch the exception, print it, and exit again.
+                exitCode = code;
+                System.setOut(NOWHERE);
+                System.setErr(NOWHERE);
+            }
+            throw new Exited();
         });
         BufferedReader in =
             new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
@@ -52,16 +58,14 @@ public final class RunTools {
         for (int place = 0; place < words.length; place++) {
             words[place] = ask.get("words").get(place).asText();
         }
+        exitCode = null;
         try {
             Class.forName(ask.get("do").asText()).getMethod("main", String[].class)
                 .invoke(null, (Object) words);
-            return 0;
+            return exitCode == null ? 0 : exitCode;
         } catch (InvocationTargetException failure) {
-            if (failure.getCause() instanceof Exited exited) {
-                return exited.code;
-            }
             failure.getCause().printStackTrace();
-            return 1;
+            return exitCode == null ? 1 : exitCode;
         }
     }
 }
