@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import cached_property
 
 from kraft._core.table.table import PartitionTable
+from kraft.errors import InvalidRequestError
 from kraft.image.diff import changes_between
 from kraft.image.publishing import ImageDelta
 from kraft.metadata.change_causes import ChangeCauses
@@ -26,7 +28,8 @@ class LiveDelta:
 
     ``image_delta`` has them as rows, topics and keys, for code that keeps state of its own. It
     ``is_full`` where a snapshot or a compaction gave all rows new numbers. A delta keeps the states
-    on both sides in memory: drop it after use.
+    on both sides in memory: drop it after use. If the table is compacted later, which drops the
+    rows of removed topics, an older delta has its differences and records only.
     """
 
     def __init__(
@@ -38,7 +41,8 @@ class LiveDelta:
         full_differences: Callable[[], Sequence[Difference]] | None = None,
     ) -> None:
         """``full_differences`` returns the differences of a full delta."""
-        self.image_delta = image_delta
+        self._image_delta: ImageDelta | None = image_delta
+        self.is_full = image_delta.is_full
         self.from_offset = from_offset
         self.offset = image_delta.image.offset
         self._table = table
@@ -46,11 +50,19 @@ class LiveDelta:
         self._full_differences = full_differences
 
     @property
-    def is_full(self) -> bool:
-        """True where rows and topics have other numbers than before."""
-        return self.image_delta.is_full
+    def image_delta(self) -> ImageDelta:
+        """The changes as rows, topics and keys.
 
-    @property
+        Raises InvalidRequestError after a compaction.
+        """
+        if self._image_delta is None:
+            raise InvalidRequestError(
+                f"the rows of the delta to offset {self.offset} have other numbers by now: read "
+                "image_delta before the next poll"
+            )
+        return self._image_delta
+
+    @cached_property
     def is_empty(self) -> bool:
         """True where no record changed the state, such as Kafka's NoOpRecord twice a second."""
         delta = self.image_delta
@@ -62,6 +74,13 @@ class LiveDelta:
             or delta.topics_removed
             or delta.changes
         )
+
+    def settle(self) -> None:
+        """Keep the differences only, because rows are about to change that they are read from."""
+        if self._image_delta is not None:
+            differences, _ = self.differences(), self.is_empty
+            self._full_differences = lambda: differences
+            self._image_delta = None
 
     def records(self) -> Iterator[LogRecord]:
         """Yield the records of this delta, control records included.

@@ -202,23 +202,21 @@ class Fetching:
             self._lock.wait_for(lambda: self._is_closed, max(end - time.monotonic(), 0))
 
     def _put(self, piece: Piece | None) -> None:
+        if isinstance(piece, CommittedBatches):
+            batches = self._stable.add(piece.batches)
+            piece = None if batches is None else CommittedBatches(batches)
+        elif piece is not None:
+            self._stable.drop()
         if piece is None:
             return
-        pieces: list[Piece] = [piece]
-        if isinstance(piece, LoadedSnapshot):
-            self._stable.drop()
-        else:
-            pieces = [CommittedBatches(each) for each in self._stable.add(piece.batches)]
         with self._lock:
-            for each in pieces:
-                if isinstance(each, LoadedSnapshot):
-                    # It replaces what nobody has taken.
-                    self._queue.clear()
-                    self._queued_bytes = 0
-                self._queue.append(each)
-                self._queued_bytes += _size_of(each)
-            if pieces:
-                self._notify()
+            if isinstance(piece, LoadedSnapshot):
+                # It replaces what nobody has taken.
+                self._queue.clear()
+                self._queued_bytes = 0
+            self._queue.append(piece)
+            self._queued_bytes += _size_of(piece)
+            self._notify()
 
     def _notify(self) -> None:
         """Wake all that wait; called with the lock."""

@@ -19,6 +19,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from functools import partial
 from types import TracebackType
 from typing import Self
+from weakref import WeakSet
 
 from kraft.admin.settings import Properties, read_admin_settings
 from kraft.errors import InvalidArgumentError, InvalidRequestError, KraftError
@@ -132,6 +133,8 @@ class LiveMetadata(MetadataView):
         self._cluster_id = cluster_id
         self._callbacks: list[OnDelta] = []
         self._failure: KraftError | None = None
+        #: The deltas that the program has not dropped.
+        self._deltas: WeakSet[LiveDelta] = WeakSet()
         state = MetadataState()
         while True:
             is_complete = fetching.wait_for_first_state()
@@ -224,18 +227,19 @@ class LiveMetadata(MetadataView):
         from_offset = self.next_offset
         if isinstance(pieces[0], LoadedSnapshot):
             return self._replace(pieces[0].state, pieces[1:], from_offset)
+        is_compacted = self._compact()
         batches = [each.batches for each in pieces if isinstance(each, CommittedBatches)]
         self._apply_batches(self.cluster, batches)
         for each in batches:
             self._publishing.note_batches(each)
         image_delta = self._publishing.publish(self.cluster.next_offset)
         assert image_delta is not None, "batches of the log advance the offset"
-        table = self.cluster.table
-        delta = LiveDelta(image_delta, table, from_offset, batches)
-        dead_rows = table.row_count - table.partition_count
-        if dead_rows < max(_MIN_DEAD_ROWS, table.partition_count):
-            return delta
-        return self._compact(delta, batches) or delta
+        delta = LiveDelta(image_delta, self.cluster.table, from_offset, batches)
+        if is_compacted:
+            full = ImageDelta(None, image_delta.image)
+            delta = LiveDelta(full, self.cluster.table, from_offset, batches, delta.differences)
+        self._deltas.add(delta)
+        return delta
 
     def _apply_batches(self, state: MetadataState, batches: Sequence[memoryview]) -> None:
         offset = state.next_offset
@@ -247,20 +251,27 @@ class LiveMetadata(MetadataView):
                 state.revert(offset)
             raise
 
-    def _compact(self, delta: LiveDelta, batches: Sequence[memoryview]) -> LiveDelta | None:
-        """Drop the rows of removed topics; return a full delta, None while an image is in use."""
-        differences = delta.differences()
-        from_offset = delta.from_offset
-        del delta
+    def _compact(self) -> bool:
+        """Drop the rows of removed topics if they are many; return whether rows have new numbers.
+
+        Not after the last change, as its delta is in use until the next poll.
+        """
+        table = self.cluster.table
+        dead_rows = table.row_count - table.partition_count
+        if dead_rows < max(_MIN_DEAD_ROWS, table.partition_count):
+            return False
+        for delta in self._deltas:
+            delta.settle()
+        self._deltas.clear()
         self._publishing.forget_image()
         try:
             self.cluster.compact()
         except InvalidRequestError:
-            return None
+            # The program keeps an image: try again with the next change.
+            return False
         finally:
-            image_delta = self._publishing.publish(self.cluster.next_offset)
-        assert image_delta is not None
-        return LiveDelta(image_delta, self.cluster.table, from_offset, batches, lambda: differences)
+            self._publishing.publish(self.cluster.next_offset)
+        return True
 
     def _replace(
         self, state: MetadataState, pieces: Sequence[Piece], from_offset: int
@@ -275,7 +286,10 @@ class LiveMetadata(MetadataView):
             return diff(before, after)
 
         image_delta = ImageDelta(None, self._publishing.image)
-        return LiveDelta(image_delta, state.table, from_offset, batches, differences)
+        delta = LiveDelta(image_delta, state.table, from_offset, batches, differences)
+        # Its differences are those from the old state to this one, which the next poll changes.
+        self._keep_differences(delta)
+        return delta
 
     # -- iteration
 

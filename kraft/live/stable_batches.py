@@ -21,24 +21,25 @@ class StableBatches:
     def __init__(self) -> None:
         self._held: list[memoryview] = []
 
-    def add(self, batches: memoryview) -> list[memoryview]:
-        """Add the next whole batches of the log; return those that readers may see now."""
+    def add(self, batches: memoryview) -> memoryview | None:
+        """Add the next whole batches of the log; return those that readers may see now, if any.
+
+        A transaction is returned with its end, in one piece: a reader that applies the pieces one
+        after the other never stops inside of it.
+        """
         last = _last_transaction(batches)
         if last is None:
             if self._held:
                 self._held.append(batches)
-                return []
-            return [batches]
-        if last.is_closed:
-            released, self._held = [*self._held, batches], []
-            return released
-        position = self._stable_end(batches, last.offset)
+                return None
+            return batches
+        position = len(batches) if last.is_closed else self._stable_end(batches, last.offset)
         if position == 0:
             self._held.append(batches)
-            return []
+            return None
         released = [*self._held, batches[:position]]
-        self._held = [batches[position:]]
-        return released
+        self._held = [batches[position:]] if position < len(batches) else []
+        return released[0] if len(released) == 1 else memoryview(b"".join(released))
 
     def _stable_end(self, batches: memoryview, start: int) -> int:
         """Return the position of the last batch before which no transaction is open.
@@ -63,7 +64,7 @@ class StableBatches:
 
 
 class _Transaction(NamedTuple):
-    """The last transaction of some batches; ``offset`` is where it begins if it is open, else -1."""
+    """The last transaction in batches; ``offset`` is its first if it is open, else -1."""
 
     is_closed: bool
     offset: int
