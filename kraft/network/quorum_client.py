@@ -204,7 +204,8 @@ class QuorumClient:
             return connection.api_versions()
         except (OSError, CorruptRecordError) as error:
             self.close()
-            raise QuorumUnreachableError(f"ApiVersions: {error}") from error
+            host, port = connection.address
+            raise QuorumUnreachableError(f"ApiVersions: {host}:{port}: {error}") from error
 
     def describe_cluster(self) -> ClusterDescription:
         """Return the cluster's id, controllers and leader, as the first controller sees them."""
@@ -214,7 +215,10 @@ class QuorumClient:
         except (OSError, CorruptRecordError) as error:
             self.close()
             advice = self._sasl_advice(connection, error)
-            raise QuorumUnreachableError(f"DescribeCluster: {advice or error}") from error
+            host, port = connection.address
+            raise QuorumUnreachableError(
+                f"DescribeCluster: {host}:{port}: {advice or error}"
+            ) from error
         if cluster.error != NONE:
             raise QuorumRefusedError(cluster.error, "DescribeCluster", cluster.message)
         return cluster
