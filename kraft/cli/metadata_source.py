@@ -12,6 +12,9 @@ from kraft.cli.admin_client import ClientConfigOption, QuorumOptions
 from kraft.cli.options import AtOption
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from kraft.cli.output import Advance
     from kraft.metadata.facade import Metadata
 
 DirectoryOption = Annotated[
@@ -67,13 +70,15 @@ class SourceOptions:
 
     def read(self) -> Metadata:
         """Return the metadata of the source; raises a usage error."""
-        from kraft.cli.output import progress
-
         quorum = self.quorum()
         if quorum is None:
             return self.read_directory()
-        with (
-            quorum.open() as admin,
-            progress("reading the quorum's metadata", 1.0) as advance,
-        ):
+        with quorum.open() as admin, progress_of_reading() as advance:
             return admin.read_metadata(advance)
+
+
+def progress_of_reading() -> AbstractContextManager[Advance]:
+    """Return the progress bar of reading a quorum's metadata; it ends at 1."""
+    from kraft.cli.output import progress
+
+    return progress("reading the quorum's metadata", 1.0)

@@ -1,4 +1,4 @@
-"""``kraft open``: a summary of a metadata directory on one screen.
+"""``kraft open``: a summary of a metadata directory or a running quorum on one screen.
 
 Makes the summary and its JSON form. It never shows the salt or keys of a SCRAM credential, nor the
 value of a setting: configs are counted, not listed.
@@ -12,17 +12,21 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from kraft.cli.admin_client import ClientConfigOption, QuorumOptions
 from kraft.cli.exit_codes import EPILOG, FOUND
+from kraft.cli.metadata_source import QuorumOption, progress_of_reading
 from kraft.cli.options import (
     AtOption,
     JsonOption,
-    MetadataPath,
     NoColumnCacheOption,
+    OptionalMetadataPath,
     SalvageOption,
 )
 
 if TYPE_CHECKING:
+
     from kraft.cli.output import Output
+    from kraft.metadata.directory import QuorumState
     from kraft.metadata.facade import Metadata
     from kraft.metadata.record_counts import RecordCounts
     from kraft.metadata.source import MetadataSource
@@ -34,13 +38,15 @@ _LARGEST = 5
 
 @app.command(epilog=EPILOG)
 def open_(
-    path: MetadataPath,
+    path: OptionalMetadataPath = None,
     at: AtOption = None,
     salvage: SalvageOption = False,
     no_column_cache: NoColumnCacheOption = False,
+    bootstrap_controller: QuorumOption = None,
+    command_config: ClientConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Print a summary of a metadata directory, a log segment or a snapshot.
+    """Print a summary of a metadata directory, a segment, a snapshot or a running quorum.
 
     The state excludes records of a metadata transaction that is open or was
     aborted. A log does not say how much of it was committed: its last records
@@ -53,15 +59,28 @@ def open_(
       kraft open /var/lib/kafka/metadata --at 1200
 
       kraft open 00000000000000002334-0000000001.checkpoint --json
+
+      kraft open --bootstrap-controller localhost:9093
     """
     from kraft.cli.output import Output
     from kraft.metadata.facade import open_metadata
 
+    if (path is None) == (bootstrap_controller is None):
+        raise typer.BadParameter("give either a path or --bootstrap-controller")
+    if path is None and (at is not None or salvage or no_column_cache):
+        raise typer.BadParameter("--at, --salvage and --no-column-cache need a path")
+    if path is not None and command_config is not None:
+        raise typer.BadParameter("--command-config needs --bootstrap-controller")
     began = time.perf_counter()
-    metadata = open_metadata(path, at=at, salvage=salvage, use_column_cache=not no_column_cache)
-    opened_ms = (time.perf_counter() - began) * 1000
-    document = summary(metadata, at)
-    document["openedMs"] = round(opened_ms, 3)
+    if path is None:
+        assert bootstrap_controller is not None
+        document = _summary_of_quorum(QuorumOptions(bootstrap_controller, command_config))
+        document["openedMs"] = round((time.perf_counter() - began) * 1000, 3)
+    else:
+        metadata = open_metadata(path, at=at, salvage=salvage, use_column_cache=not no_column_cache)
+        opened_ms = (time.perf_counter() - began) * 1000
+        document = summary(metadata, at)
+        document["openedMs"] = round(opened_ms, 3)
     output = Output(as_json=as_json)
     if as_json:
         output.document(document)
@@ -85,11 +104,45 @@ def summary(metadata: Metadata, at: int | None = None) -> dict[str, Any]:
     }
     if source.is_partial:
         return document
-    document["quorum"] = _quorum(metadata, source)
+    document["quorum"] = _quorum(metadata, source.directory.quorum_state)
+    _add_state(document, metadata)
+    return document
+
+
+def _summary_of_quorum(quorum: QuorumOptions) -> dict[str, Any]:
+    """Return the JSON document of a running quorum, without the time that reading took."""
+    from kraft.records import RECORD_TYPES_BY_KEY
+
+    with quorum.open() as admin, progress_of_reading() as advance:
+        metadata = admin.read_metadata(advance)
+        described = admin.describe_metadata_quorum()
+        cluster_id = admin.describe_cluster().cluster_id
+    counts = metadata.record_counts
+    names = {key: made.__name__ for key, made in RECORD_TYPES_BY_KEY.items()}
+    by_type = {names.get(key, f"type {key}"): count for key, count in counts.items() if count}
+    document: dict[str, Any] = {
+        "bootstrapControllers": quorum.bootstrap_controller,
+        "clusterId": cluster_id,
+        "offsets": {"asOf": metadata.next_offset},
+        "records": {
+            "state": {"records": sum(by_type.values()), "byType": dict(sorted(by_type.items()))}
+        },
+        "attention": [],
+        "quorum": {
+            **_quorum(metadata, None),
+            # A state that was read from a snapshot does not have them.
+            "leaderId": described.leader_id,
+            "leaderEpoch": described.epoch,
+        },
+    }
+    _add_state(document, metadata)
+    return document
+
+
+def _add_state(document: dict[str, Any], metadata: Metadata) -> None:
     document["features"] = dict(metadata.features)
     document["metadataVersion"] = _version_name(metadata.metadata_version)
     document.update(_cluster(metadata))
-    return document
 
 
 def _identity(metadata: Metadata, source: MetadataSource) -> dict[str, Any]:
@@ -170,9 +223,9 @@ def _attention(source: MetadataSource, log: RecordCounts) -> list[str]:
     return found
 
 
-def _quorum(metadata: Metadata, source: MetadataSource) -> dict[str, Any]:
+def _quorum(metadata: Metadata, state: QuorumState | None) -> dict[str, Any]:
+    """``state`` is the node's quorum-state file."""
     quorum = metadata.quorum
-    state = source.directory.quorum_state
     leader = quorum.leader_id
     if leader < 0 and state is not None and state.leader_epoch == quorum.leader_epoch:
         # A snapshot has no leader; the node's quorum-state has the leader of its epoch.
@@ -270,16 +323,17 @@ def print_summary(output: Output, document: dict[str, Any]) -> None:
     output.fields(
         "Cluster",
         [
-            ("Path", document["path"]),
+            ("Path", document.get("path")),
+            ("BootstrapControllers", document.get("bootstrapControllers")),
             ("ClusterId", document["clusterId"]),
-            ("NodeId", document["nodeId"]),
-            ("DirectoryId", document["directoryId"]),
+            ("NodeId", document.get("nodeId")),
+            ("DirectoryId", document.get("directoryId")),
             ("MetadataVersion", document.get("metadataVersion")),
             ("Features", _pairs(document.get("features", {})) or None),
             ("State", _state_line(offsets)),
             ("Log", _log_line(offsets)),
             ("Snapshots", _snapshots_line(offsets)),
-            ("Unfinished", ", ".join(offsets["unfinishedFiles"]) or None),
+            ("Unfinished", ", ".join(offsets.get("unfinishedFiles", ())) or None),
             ("Opened", None if opened_ms is None else f"{opened_ms:.1f} ms"),
         ],
     )
@@ -357,6 +411,13 @@ def _print_contents(output: Output, document: dict[str, Any]) -> None:
 
 
 def _print_records(output: Output, records: dict[str, Any]) -> None:
+    if "state" in records:
+        state = records["state"]["byType"]
+        counted = sorted(state.items(), key=lambda item: -item[1])
+        lines = [(name, f"{count:,}") for name, count in counted]
+        lines.append(("all records", f"{records['state']['records']:,}"))
+        output.table("Records", ("TYPE", "STATE"), lines, numbers=("STATE",))
+        return
     log, snapshot = records["log"]["byType"], records["snapshot"]["byType"]
     names = sorted(log.keys() | snapshot.keys(), key=lambda name: -log.get(name, 0))
     rows: list[tuple[object, ...]] = [
@@ -370,6 +431,8 @@ def _print_records(output: Output, records: dict[str, Any]) -> None:
 def _state_line(offsets: dict[str, Any]) -> str | None:
     if offsets["asOf"] is None:
         return None
+    if "newestState" not in offsets:
+        return f"as of offset {offsets['asOf']}"
     return (
         f"as of offset {offsets['asOf']}; available: "
         f"{offsets['oldestState']} to {offsets['newestState']}"
@@ -377,7 +440,7 @@ def _state_line(offsets: dict[str, Any]) -> str | None:
 
 
 def _log_line(offsets: dict[str, Any]) -> str | None:
-    if offsets["logStartOffset"] is None:
+    if offsets.get("logStartOffset") is None:
         return None
     segments = offsets["segments"]
     return (
@@ -387,7 +450,7 @@ def _log_line(offsets: dict[str, Any]) -> str | None:
 
 
 def _snapshots_line(offsets: dict[str, Any]) -> str | None:
-    snapshots = offsets["snapshots"]
+    snapshots = offsets.get("snapshots")
     if not snapshots:
         return None
     ends = ", ".join(str(each["endOffset"]) for each in snapshots[-_LARGEST:])

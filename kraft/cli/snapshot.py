@@ -12,11 +12,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from kraft.cli.admin_client import ClientConfigOption
+from kraft.cli.differences import difference_document, difference_line, summary_line
 from kraft.cli.exit_codes import EPILOG, FAILED, FOUND
+from kraft.cli.metadata_source import QuorumOption
 from kraft.cli.options import AtOption, FromOption, JsonOption, MetadataPath
+from kraft.cli.snapshot_watch import watch_quorum
 
 if TYPE_CHECKING:
-    from kraft.metadata.diff import Difference
     from kraft.metadata.directory import SnapshotFile
     from kraft.metadata.source import MetadataSource
 
@@ -132,11 +135,11 @@ def verify(path: MetadataPath, as_json: JsonOption = False) -> None:
 @app.command(epilog=EPILOG)
 def diff(
     a: Annotated[
-        Path,
+        Path | None,
         typer.Argument(
             metavar="A", help="A metadata directory, segment or snapshot.", show_default=False
         ),
-    ],
+    ] = None,
     b: Annotated[
         Path | None,
         typer.Argument(metavar="[B]", help="The other state. Default: A.", show_default=False),
@@ -168,6 +171,15 @@ def diff(
             show_default=False,
         ),
     ] = None,
+    watch: Annotated[
+        bool,
+        typer.Option(
+            "--watch",
+            help="Print the changes of a running quorum as they are committed, until Ctrl-C.",
+        ),
+    ] = False,
+    bootstrap_controller: QuorumOption = None,
+    command_config: ClientConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Print the differences of two states, and the record that caused each.
@@ -177,16 +189,33 @@ def diff(
     difference names the last record that set it. Exit code 0: no difference; 3:
     differences.
 
+    With --watch and --bootstrap-controller it prints the same for each change of a
+    running quorum; --json prints one object a line. Ctrl-C ends it (130).
+
     [bold]Examples[/bold]
 
       kraft snapshot diff /var/lib/kafka/metadata --at-a 1000 --at-b 1200
 
       kraft snapshot diff old.checkpoint new.checkpoint --json
+
+      kraft snapshot diff --watch --bootstrap-controller localhost:9093
     """
     from kraft.cli.output import Output, progress
     from kraft.metadata.diff import diff as diff_metadata
     from kraft.metadata.facade import open_metadata
 
+    if watch:
+        given = (a, b, at_a, at_b, log)
+        if bootstrap_controller is None or any(each is not None for each in given):
+            raise typer.BadParameter(
+                "--watch needs --bootstrap-controller, and no files or offsets"
+            )
+        watch_quorum(bootstrap_controller, command_config, as_json=as_json)
+        return
+    if bootstrap_controller is not None or command_config is not None:
+        raise typer.BadParameter("--bootstrap-controller and --command-config need --watch")
+    if a is None:
+        raise typer.BadParameter("give a metadata directory, segment or snapshot, or --watch")
     before = open_metadata(a, at=at_a)
     after = open_metadata(a if b is None else b, at=at_b)
     size = len(before.partitions) + abs(after.next_offset - before.next_offset)
@@ -202,13 +231,12 @@ def diff(
                 "counts": counts,
             },
             "differences",
-            map(_document, differences),
+            map(difference_document, differences),
         )
     else:
         for each in differences:
-            print(_line(each))
-        listed = ", ".join(f"{count} {kind}" for kind, count in counts.items()) or "none"
-        print(f"differences from offset {before.next_offset} to {after.next_offset}: {listed}")
+            print(difference_line(each))
+        print(summary_line(before.next_offset, after.next_offset, counts))
     if differences:
         raise typer.Exit(FOUND)
 
@@ -297,72 +325,3 @@ def _log(named: Path | None, b: Path, a: Path) -> MetadataSource | None:
         if source.log is not None:
             return source
     return None
-
-
-def _document(change: Difference) -> dict[str, Any]:
-    from kraft.metadata.kafka_json import camel_case
-
-    cause = change.cause
-    return {
-        "kind": change.kind,
-        "key": _key(change),
-        "field": change.field if change.kind == "config" else camel_case(change.field),
-        "before": _value(change, change.before),
-        "after": _value(change, change.after),
-        "cause": None if cause is None else {"offset": cause.offset, "type": cause.type},
-    }
-
-
-def _line(change: Difference) -> str:
-    document = _document(change)
-    what = " ".join(filter(None, (change.kind, document["key"], document["field"])))
-    before, after = _text(document["before"]), _text(document["after"])
-    if change.before is None:
-        text = f"+ {what}: {after}"
-    elif change.after is None:
-        text = f"- {what}: {before}"
-    else:
-        text = f"~ {what}: {before} -> {after}"
-    return text if change.cause is None else f"{text}  ({change.cause})"
-
-
-def _key(change: Difference) -> str:
-    """Return the changed object as text: ``payments-3``, ``topic payments``, ``user=alice``."""
-    from kraft.image.configs import RESOURCE_TYPES
-
-    key: Any = change.key
-    match change.kind:
-        case "partition":
-            return f"{key[0]}-{key[1]}"
-        case "config":
-            return f"{RESOURCE_TYPES.get(key[0], key[0])} {key[1] or '<default>'}"
-        case "client_quota":
-            return ",".join(f"{kind}={name or '<default>'}" for kind, name in key)
-        case "scram_credential":
-            return f"{_MECHANISMS.get(key[0], key[0])} {key[1]}"
-    return str(key)
-
-
-def _value(change: Difference, value: Any) -> Any:
-    if value is None or isinstance(value, int):
-        # Most differences; the values of settings are text.
-        return value
-    from kraft.image.diff import HIDDEN
-    from kraft.metadata.kafka_json import is_secret_setting, json_value
-
-    if value is not None and change.kind == "config" and is_secret_setting(change.field):
-        return HIDDEN
-    return json_value(value)
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, dict):
-        return ", ".join(f"{name}={_text(item)}" for name, item in value.items())
-    if isinstance(value, list):
-        return "[" + ",".join(map(_text, value)) + "]"
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return "none" if value is None else str(value)
-
-
-_MECHANISMS = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}

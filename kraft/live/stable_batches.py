@@ -63,7 +63,7 @@ class StableBatches:
         self._held.clear()
 
 
-class _Transaction(NamedTuple):
+class _LastTransaction(NamedTuple):
     """The last transaction in batches; ``offset`` is its first if it is open, else -1."""
 
     is_closed: bool
@@ -73,14 +73,14 @@ class _Transaction(NamedTuple):
 _MARKERS = ("BeginTransaction", "EndTransaction", "AbortTransaction")
 
 
-def _last_transaction(batches: memoryview) -> _Transaction | None:
+def _last_transaction(batches: memoryview) -> _LastTransaction | None:
     """Return the last transaction that begins or ends in the batches; None where none does."""
     counts = RecordCounts()
     counts.add(batches)
     if not any(counts.by_type[name] for name in _MARKERS):
         return None
     start = counts.open_transaction
-    return _Transaction(start is None, -1 if start is None else start)
+    return _LastTransaction(start is None, -1 if start is None else start)
 
 
 def _position_of(batches: memoryview, offset: int) -> int:
