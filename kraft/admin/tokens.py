@@ -80,10 +80,12 @@ def describe_delegation_token(
 ) -> dict[str, Token]:
     """Return the tokens of these owners by token id, by default of all owners; without HMACs.
 
-    A controller has no API for it (a broker has, DescribeDelegationToken): the client reads the
-    metadata from the active controller, which does not contain the HMACs. Where an authorizer is
-    configured, this needs CLUSTER_ACTION on the cluster. Raises QuorumRefusedError,
-    QuorumUnreachableError, InvalidArgumentError for a malformed principal.
+    As at a broker, a token is also of its requester and of its renewers
+    (``TokenInformation.ownerOrRenewer``). A controller has no API for it (a broker has,
+    DescribeDelegationToken): the client reads the metadata from the active controller, which does
+    not contain the HMACs. Where an authorizer is configured, this needs CLUSTER_ACTION on the
+    cluster. Raises QuorumRefusedError, QuorumUnreachableError, InvalidArgumentError for a malformed
+    principal.
     """
     wanted = None if owners is None else list(owners)
     for owner in wanted or ():
@@ -92,7 +94,7 @@ def describe_delegation_token(
     return {
         token_id: token
         for token_id, token in tokens.items()
-        if wanted is None or token.owner in wanted
+        if wanted is None or not {token.owner, token.requester, *token.renewers}.isdisjoint(wanted)
     }
 
 

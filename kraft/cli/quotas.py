@@ -218,7 +218,8 @@ def alter(
         }
         Output(as_json=True).document(document)
         return
-    type, name = next(iter(entity.items()))
+    # Kafka's tool names one part: the client before the user, and a default only if it is alone.
+    type, name = min(entity.items(), key=lambda part: (part[1] is None, part[0]))
     done = "Would complete" if validate_only else "Completed"
     if name is not None:
         print(f"{done} updating config for {_PLURALS[type][:-1]} {name}.")

@@ -110,7 +110,8 @@ def describe(
         typer.Option(
             "--owner-principal",
             metavar="NAME",
-            help="Only the tokens of this owner, as User:alice. Repeatable.",
+            help="Only the tokens that this principal, as User:alice, owns, has requested or may "
+            "renew. Repeatable.",
             show_default=False,
         ),
     ] = None,
@@ -221,7 +222,7 @@ def _show(tokens: Iterable[IssuedToken]) -> None:
                 base64.b64encode(each.hmac).decode() or "-",
                 token.owner,
                 token.requester,
-                ",".join(token.renewers),
+                f"[{', '.join(token.renewers)}]",
                 _date(token.issue_timestamp_ms),
                 _date(token.expiration_timestamp_ms),
                 _date(token.max_timestamp_ms),

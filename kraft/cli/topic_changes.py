@@ -66,8 +66,8 @@ AssignmentOption = Annotated[
     typer.Option(
         "--replica-assignment",
         metavar="A:B,C:D,…",
-        help="The brokers of each new partition, partitions separated by commas, brokers by "
-        "colons. Default: the controller places them.",
+        help="The brokers of each partition, partitions separated by commas, brokers by colons. "
+        "Default: the controller places them.",
         show_default=False,
     ),
 ]
@@ -220,10 +220,12 @@ def alter(
 ) -> None:
     """Raise the number of partitions of topics.
 
+    --replica-assignment has all partitions of the topic, as for kafka-topics; those that exist stay where they are.
+
     [bold]Examples[/bold]
 
       kraft topics alter --topic orders --partitions 12 --bootstrap-controller localhost:9093
-    """
+    """  # noqa: E501  (help joins no lines: each paragraph is one)
     from kraft.admin import NewPartitions
     from kraft.errors import INVALID_PARTITIONS, UNKNOWN_TOPIC_OR_PARTITION
 
@@ -238,7 +240,13 @@ def alter(
         UNKNOWN_TOPIC_OR_PARTITION if if_exists else None,
         "absent",
     )
-    entries = {name: NewPartitions(name, partitions, placed or None) for name in names}
+    added: dict[str, list[list[int]] | None] = dict.fromkeys(names)
+    if placed:
+        with quorum.open() as admin:
+            known = admin.read_metadata().topics
+        existing = {name: known[name].partition_count if name in known else 0 for name in names}
+        added = {name: placed[existing[name] :] for name in names}
+    entries = {name: NewPartitions(name, partitions, added[name]) for name in names}
     _run(change, entries, partitions, quorum, as_json, validate_only)
 
 

@@ -99,18 +99,18 @@ class ForwardingQuorum:
         self.node.start()
         self.node.wait_until_listening()
 
-    def start_broker(self) -> None:
-        """Start the broker that forwards."""
-        broker = self.cluster.add_broker(FORWARDING_BROKER, None)
+    def start_broker(self, id: int = FORWARDING_BROKER) -> None:
+        """Start a broker of Apache Kafka, by default the one that forwards."""
+        broker = self.cluster.add_broker(id, None)
         broker.format(_CLUSTER_ID)
         broker.start()
         broker.wait_until_listening()
 
-    def broker_features(self) -> dict[str, tuple[int, int]]:
+    def broker_features(self, id: int = FORWARDING_BROKER) -> dict[str, tuple[int, int]]:
         """Wait until the broker is unfenced; return the features that it supports."""
 
         def registered() -> dict[str, tuple[int, int]] | None:
-            broker = admin.read_metadata().brokers.get(FORWARDING_BROKER)
+            broker = admin.read_metadata().brokers.get(id)
             if broker is None or broker.fenced:
                 return None
             return {name: (each.min, each.max) for name, each in broker.features.items()}
@@ -138,18 +138,25 @@ class ForwardingQuorum:
         driver.connect("brokers", {"bootstrap.servers": self.broker_address, **SASL})
         return driver
 
-    def await_broker(self) -> None:
-        """Wait until the broker has applied all that is committed now."""
+    def await_brokers(self) -> None:
+        """Wait until the brokers that run have applied all that is committed now."""
         with QuorumClient([(HOST, self.node.port)]) as controller:
             last = controller.describe_quorum().high_watermark - 1
         asked = ApiVersionsRequestData("test", "1")
 
-        def applied() -> bool:
-            said = ask_node(self.broker, API_VERSIONS, 3, asked, ApiVersionsResponseData)
-            # A broker's features are those of its last applied offset.
-            return said.finalized_features_epoch >= last
+        brokers = [node for node in self.cluster.nodes.values() if node.role == "broker"]
 
-        wait_for("the broker to apply the metadata", applied)
+        def applied() -> bool:
+            # A broker's features are those of its last applied offset.
+            return all(
+                ask_node(
+                    broker, API_VERSIONS, 3, asked, ApiVersionsResponseData
+                ).finalized_features_epoch
+                >= last
+                for broker in brokers
+            )
+
+        wait_for("the brokers to apply the metadata", applied)
 
 
 @contextmanager
