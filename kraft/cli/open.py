@@ -24,7 +24,6 @@ from kraft.cli.options import (
 )
 
 if TYPE_CHECKING:
-
     from kraft.cli.output import Output
     from kraft.metadata.directory import QuorumState
     from kraft.metadata.facade import Metadata

@@ -211,8 +211,8 @@ def replace_controller(
 
     change = ControllerReplacement(controller_id)
     if config is not None:
-        voter, endpoints, _ = controller_of(config)
-        change = ControllerReplacement(controller_id, voter, endpoints, str(config))
+        new = controller_of(config)
+        change = ControllerReplacement(controller_id, new.voter, new.endpoints, str(config))
     _run(quorum, change, directory, min_free, as_json)
 
 

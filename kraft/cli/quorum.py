@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -16,7 +16,7 @@ from kraft.cli.admin_client import QuorumOptions
 from kraft.cli.exit_codes import EPILOG
 from kraft.cli.option_groups import takes_groups
 from kraft.cli.options import JsonOption
-from kraft.errors import InvalidConfigError, StorageError
+from kraft.errors import INCONSISTENT_CLUSTER_ID, InvalidConfigError, StorageError
 
 if TYPE_CHECKING:
     from kraft.admin.client import BlockingAdmin
@@ -127,8 +127,8 @@ def add_controller(
     """
     if config is None:
         raise typer.BadParameter("name the configuration of the controller to add: -c FILE")
-    voter, endpoints, servers = controller_of(config)
-    controllers = bootstrap_controller or ",".join(servers)
+    new = controller_of(config)
+    controllers = bootstrap_controller or ",".join(new.servers)
     if not controllers:
         raise typer.BadParameter(
             "give --bootstrap-controller: the file has no controller.quorum.bootstrap.servers"
@@ -136,27 +136,31 @@ def add_controller(
     if not dry_run:
         # As in Kafka's tool, the same file may have the client's security.protocol, ssl.*, sasl.*.
         with QuorumOptions(controllers, config).open() as admin:
-            _add_voter(admin, voter, endpoints, controllers)
+            _add_voter(admin, new, controllers)
+    done = "DRY RUN of adding" if dry_run else "Added"
     print(
-        f"{'DRY RUN of adding' if dry_run else 'Added'} controller {voter.id} with directory id "
-        f"{voter.directory_id!s} and endpoints: {', '.join(map(_endpoint_text, endpoints))}"
+        f"{done} controller {new.voter.id} with directory id {new.voter.directory_id!s} "
+        f"and endpoints: {', '.join(map(_endpoint_text, new.endpoints))}"
     )
 
 
-def _add_voter(
-    admin: BlockingAdmin,
-    voter: ReplicaKey,
-    endpoints: tuple[Endpoint, ...],
-    controllers: str,
-) -> None:
+def _add_voter(admin: BlockingAdmin, new: NewController, controllers: str) -> None:
     """Add the voter. Where its id is already a voter's, raise with the command that removes the old
-    one.
+    one; where its directory is of another cluster, with both clusters.
     """
     from kraft.network.quorum_client import QuorumRefusedError
 
+    voter = new.voter
     try:
-        admin.add_raft_voter(voter, endpoints)
+        admin.add_raft_voter(voter, new.endpoints, cluster_id=new.cluster_id)
     except QuorumRefusedError as error:
+        if error.kafka_code == INCONSISTENT_CLUSTER_ID:
+            cluster_id = admin.describe_cluster().cluster_id
+            error.add_note(
+                f"{new.directory} belongs to cluster {new.cluster_id}, and {controllers} to "
+                f"cluster {cluster_id}: give --bootstrap-controller of the first, or name a "
+                f"directory that `kraft storage format --cluster-id {cluster_id}` has formatted"
+            )
         if error.kafka_code == _DUPLICATE_VOTER:
             for old in (state.key for state in admin.describe_metadata_quorum().voters):
                 if old == voter:
@@ -349,10 +353,17 @@ def _address_text(host: str, port: int) -> str:
 # -- arguments and configuration
 
 
-def controller_of(
-    path: Path,
-) -> tuple[ReplicaKey, tuple[Endpoint, ...], list[str]]:
-    """Return the voter of a configuration, its endpoints, and the addresses of its quorum."""
+class NewController(NamedTuple):
+    """The voter of a configuration, its directory, and the addresses of its quorum."""
+
+    voter: ReplicaKey
+    endpoints: tuple[Endpoint, ...]
+    servers: list[str]
+    directory: str
+    cluster_id: str
+
+
+def controller_of(path: Path) -> NewController:
     from kraft.raft.voters import ReplicaKey
     from kraft.server.config.loading import ServerConfig
     from kraft.server.storage.meta_properties import LogDirectories
@@ -371,4 +382,5 @@ def controller_of(
     loaded.check(node_id=config.node_id)
     raft = config.raft(found.directory_id, found.cluster_id)
     servers = [_address_text(at.host, at.port) for at in config.bootstrap_servers]
-    return ReplicaKey(config.node_id, found.directory_id), raft.endpoints, servers
+    voter = ReplicaKey(config.node_id, found.directory_id)
+    return NewController(voter, raft.endpoints, servers, directory, found.cluster_id)
