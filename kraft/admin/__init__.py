@@ -1,4 +1,4 @@
-"""The admin client of a quorum: Kafka's Admin over ``bootstrap.controllers``.
+"""The admin client of a quorum: Kafka's Admin, with all its requests sent to controllers.
 
     async with kraft.admin.connect("localhost:9093") as admin:
         created = await admin.create_topics([TopicSpec("orders", 6, 3)])

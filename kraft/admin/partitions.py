@@ -9,6 +9,7 @@ from kraft.admin.calls import ControllerCalls
 from kraft.admin.results import ItemResults, in_order, result_of
 from kraft.controller.topics.elections import ElectionType, TopicPartition
 from kraft.controller.topics.reassignment import Reassignment
+from kraft.errors import UnsupportedVersionError
 from kraft.protocol.alter_partition_reassignments import (
     ALTER_PARTITION_REASSIGNMENTS,
     AlterPartitionReassignmentsRequestData,
@@ -86,16 +87,25 @@ def alter_partition_reassignments(
         topics[name].append(
             ReassignablePartition(index, None if replicas is None else list(replicas))
         )
-    response, is_repeated = calls.call_whole(
-        ALTER_PARTITION_REASSIGNMENTS,
-        AlterPartitionReassignmentsRequestData(
-            calls.controller_timeout_ms,
-            allow_replication_factor_change,
-            [ReassignableTopic(*each) for each in topics.items()],
-        ),
-        AlterPartitionReassignmentsResponseData,
-        "altering reassignments",
+    request = AlterPartitionReassignmentsRequestData(
+        calls.controller_timeout_ms,
+        allow_replication_factor_change,
+        [ReassignableTopic(*each) for each in topics.items()],
     )
+    try:
+        response, is_repeated = calls.call_whole(
+            ALTER_PARTITION_REASSIGNMENTS,
+            request,
+            AlterPartitionReassignmentsResponseData,
+            "altering reassignments",
+        )
+    except UnsupportedVersionError as error:
+        if not allow_replication_factor_change:
+            error.add_note(
+                "only controllers of Apache Kafka 4.1 or newer can reject a change of the "
+                "replication factor: allow it, and compare the numbers of replicas beforehand"
+            )
+        raise
     results = {
         (topic.name, each.partition_index): result_of(
             each.error_code,

@@ -6,13 +6,19 @@ certificate. Principals are texts of the form ``User:name``; times are milliseco
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 from kraft.admin.calls import ControllerCalls
 from kraft.controller.security.delegation_tokens import IssuedToken
-from kraft.errors import InvalidArgumentError
+from kraft.errors import (
+    DELEGATION_TOKEN_AUTH_DISABLED,
+    DELEGATION_TOKEN_REQUEST_NOT_ALLOWED,
+    InvalidArgumentError,
+)
 from kraft.image.security import Token
 from kraft.metadata.quorum_reader import read_metadata
+from kraft.network.quorum_client import QuorumRefusedError
 from kraft.protocol.create_delegation_token import (
     CREATE_DELEGATION_TOKEN,
     CreateDelegationTokenRequestData,
@@ -29,6 +35,16 @@ from kraft.protocol.renew_delegation_token import (
     RenewDelegationTokenRequestData,
     RenewDelegationTokenResponseData,
 )
+
+_REMEDIES = {
+    DELEGATION_TOKEN_REQUEST_NOT_ALLOWED: (
+        "tokens need an authenticated connection: set security.protocol to SASL_PLAINTEXT or "
+        "SASL_SSL with a user, not a token, or to SSL with a client certificate"
+    ),
+    DELEGATION_TOKEN_AUTH_DISABLED: (
+        "set delegation.token.secret.key, the same for all controllers and brokers"
+    ),
+}
 
 
 def create_delegation_token(
@@ -47,17 +63,19 @@ def create_delegation_token(
     """
     renewing = [_principal(each) for each in renewers]
     owning = None if owner is None else _principal(owner)
-    response = calls.call_whole(
-        CREATE_DELEGATION_TOKEN,
-        CreateDelegationTokenRequestData(
-            None if owning is None else owning.principal_type,
-            None if owning is None else owning.principal_name,
-            renewing,
-            max_lifetime_ms,
-        ),
-        CreateDelegationTokenResponseData,
-        "creating a delegation token",
-    ).response
+    request = CreateDelegationTokenRequestData(
+        None if owning is None else owning.principal_type,
+        None if owning is None else owning.principal_name,
+        renewing,
+        max_lifetime_ms,
+    )
+    with _explained():
+        response = calls.call_whole(
+            CREATE_DELEGATION_TOKEN,
+            request,
+            CreateDelegationTokenResponseData,
+            "creating a delegation token",
+        ).response
     created = f"{response.principal_type}:{response.principal_name}"
     requester = created
     if response.token_requester_principal_name:
@@ -104,12 +122,13 @@ def renew_delegation_token(calls: ControllerCalls, hmac: bytes, renew_period_ms:
     Raises QuorumRefusedError (DELEGATION_TOKEN_NOT_FOUND, DELEGATION_TOKEN_EXPIRED,
     DELEGATION_TOKEN_OWNER_MISMATCH), QuorumUnreachableError.
     """
-    return calls.call_whole(
-        RENEW_DELEGATION_TOKEN,
-        RenewDelegationTokenRequestData(hmac, renew_period_ms),
-        RenewDelegationTokenResponseData,
-        "renewing a delegation token",
-    ).response.expiry_timestamp_ms
+    with _explained():
+        return calls.call_whole(
+            RENEW_DELEGATION_TOKEN,
+            RenewDelegationTokenRequestData(hmac, renew_period_ms),
+            RenewDelegationTokenResponseData,
+            "renewing a delegation token",
+        ).response.expiry_timestamp_ms
 
 
 def expire_delegation_token(
@@ -119,12 +138,24 @@ def expire_delegation_token(
 
     Raises as `renew_delegation_token`.
     """
-    return calls.call_whole(
-        EXPIRE_DELEGATION_TOKEN,
-        ExpireDelegationTokenRequestData(hmac, expiry_time_period_ms),
-        ExpireDelegationTokenResponseData,
-        "expiring a delegation token",
-    ).response.expiry_timestamp_ms
+    with _explained():
+        return calls.call_whole(
+            EXPIRE_DELEGATION_TOKEN,
+            ExpireDelegationTokenRequestData(hmac, expiry_time_period_ms),
+            ExpireDelegationTokenResponseData,
+            "expiring a delegation token",
+        ).response.expiry_timestamp_ms
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    """Add to an error of the connection or the configuration what to change."""
+    try:
+        yield
+    except QuorumRefusedError as error:
+        if error.kafka_code in _REMEDIES:
+            error.add_note(_REMEDIES[error.kafka_code])
+        raise
 
 
 def _principal(text: str) -> TokenPrincipal:

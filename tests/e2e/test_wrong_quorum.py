@@ -153,3 +153,9 @@ def test_controllers_before_kafka_3_7() -> None:
         assert "it needs controllers of Apache Kafka 3.7 or newer" in said
         said = complaint("topics", "create", "--topic", "a", *at)
         assert "does not serve CreateTopics" in said
+
+
+def test_tokens_on_a_connection_without_a_user(plain: Controllers) -> None:
+    said = complaint("tokens", "create", "--bootstrap-controller", plain.bootstrap)
+    assert "DELEGATION_TOKEN_REQUEST_NOT_ALLOWED" in said
+    assert "tokens need an authenticated connection: set security.protocol to SASL_" in said

@@ -39,6 +39,7 @@ from kraft.controller.security.scram import ScramUpsertion
 from tests.harness.line_process import JsonRequests, RejectedError
 from tests.interop.cluster import ClusterError, Driver
 from tests.interop.generated_operations import Operation
+from tests.interop.tool_comparison import ACLS, CLUSTER, CONFIGS, FEATURES, REASSIGN
 
 OVER_CONTROLLERS = frozenset(
     {
@@ -221,10 +222,6 @@ def _acl(fields: dict[str, str]) -> AccessControl:
     )
 
 
-_TOOLS = "org.apache.kafka.tools."
-_CONFIGS, _ACLS = "kafka.admin.ConfigCommand", _TOOLS + "AclCommand"
-_FEATURES, _CLUSTER = _TOOLS + "FeatureCommand", _TOOLS + "ClusterTool"
-_REASSIGN = _TOOLS + "reassign.ReassignPartitionsCommand"
 _ENTITY_TYPES = {
     "TOPIC": "topics",
     "BROKER": "brokers",
@@ -275,7 +272,7 @@ class ToolClient:
         self.count += 1
         tool, words = command
         # ClusterTool takes its options after the command.
-        given = [*words, *self._at] if tool == _CLUSTER else [*self._at, *words]
+        given = [*words, *self._at] if tool == CLUSTER else [*self._at, *words]
         said = self._tools(tool, words=given)
         text = f"{operation}\n{tool} {words}\n{said['out']}"
         if any(each in said["out"] for each in _NOTHING_TO_DO):
@@ -288,7 +285,7 @@ class ToolClient:
         """Return the tool and its words; None where no tool can send this to a controller."""
         fields = operation.fields
         if operation.verb == "unregister_broker":
-            return _CLUSTER, ["unregister", "--id", str(fields["broker"])]
+            return CLUSTER, ["unregister", "--id", str(fields["broker"])]
         if operation.verb == "update_feature":
             return _feature_command(fields)
         if operation.verb == "alter_config":
@@ -310,7 +307,7 @@ class ToolClient:
         entry = {"topic": topic, "partition": int(partition), "replicas": [1001]}
         self._file.write_text(json.dumps({"version": 1, "partitions": [entry]}))
         words = ["--cancel", "--preserve-throttles", "--reassignment-json-file", str(self._file)]
-        return _REASSIGN, words
+        return REASSIGN, words
 
 
 def _feature_command(fields: dict[str, Any]) -> tuple[str, list[str]] | None:
@@ -318,10 +315,10 @@ def _feature_command(fields: dict[str, Any]) -> tuple[str, list[str]] | None:
     if fields.get("validate_only"):
         words.append("--dry-run")
     if fields["type"] == "UPGRADE":
-        return _FEATURES, ["upgrade", *words]
+        return FEATURES, ["upgrade", *words]
     if fields["type"] == "UNSAFE_DOWNGRADE":
         words.append("--unsafe")
-    return _FEATURES, ["downgrade", *words]
+    return FEATURES, ["downgrade", *words]
 
 
 def _config_command(fields: dict[str, Any]) -> tuple[str, list[str]] | None:
@@ -333,9 +330,9 @@ def _config_command(fields: dict[str, Any]) -> tuple[str, list[str]] | None:
     words += ["--entity-name", fields["name"]] if fields["name"] else ["--entity-default"]
     ((verb, name, value),) = fields["ops"]
     if verb == "DELETE":
-        return _CONFIGS, [*words, "--delete-config", name]
+        return CONFIGS, [*words, "--delete-config", name]
     grouped = f"[{value}]" if set(value) & set(",=") else value
-    return _CONFIGS, [*words, "--add-config", f"{name}={grouped}"]
+    return CONFIGS, [*words, "--add-config", f"{name}={grouped}"]
 
 
 def _acl_command(operation: Operation) -> tuple[str, list[str]] | None:
@@ -354,7 +351,7 @@ def _acl_command(operation: Operation) -> tuple[str, list[str]] | None:
     kind = fields["permission"].lower()
     words += [f"--{kind}-principal", fields["principal"], f"--{kind}-host", fields["host"]]
     words += ["--resource-pattern-type", fields["pattern"].lower()]
-    return _ACLS, [*words, "--operation", _camel_case(fields["operation"])]
+    return ACLS, [*words, "--operation", _camel_case(fields["operation"])]
 
 
 def _camel_case(name: str) -> str:
