@@ -60,19 +60,55 @@ class Output:
 
         Encodes one item at a time: memory does not grow with the list. ``document`` is not empty.
         """
-        indent, margin, end = (2, "\n" + 4 * " ", "\n  ") if self.is_terminal else (None, "", "")
-        # The C encoder, which json.dump does not use: five times as fast.
-        encode = json.JSONEncoder(indent=indent).encode
-        write = sys.stdout.write
-        opening = encode({**document, name: []})
-        write(opening[: opening.rindex("]")])
-        separator = margin
-        for item in items:
-            text = encode(item)
-            write(separator + (text.replace("\n", margin) if indent else text))
-            separator = "," + (margin or " ")
-        write((end if separator != margin else "") + opening[opening.rindex("]") :] + "\n")
+        self._write_with_list(document, name, items, depth=0)
+        sys.stdout.write("\n")
         sys.stdout.flush()
+
+    def documents_with_lists(
+        self, documents: Iterable[tuple[dict[str, Any], Iterable[Any]]], name: str
+    ) -> None:
+        """Print a list of documents, each with its items as its last member ``name``.
+
+        As `document_with_list`: encodes one item at a time.
+        """
+        is_first = True
+        for document, items in documents:
+            sys.stdout.write(self._separator(1, is_first=is_first))
+            self._write_with_list(document, name, items, depth=1)
+            is_first = False
+        sys.stdout.write(self._closing(0, is_empty=is_first) + "\n")
+        sys.stdout.flush()
+
+    def _write_with_list(
+        self, document: dict[str, Any], name: str, items: Iterable[Any], depth: int
+    ) -> None:
+        # The C encoder, which json.dump does not use: five times as fast.
+        encode = json.JSONEncoder(indent=2 if self.is_terminal else None).encode
+        write = sys.stdout.write
+        opening = self._indented(encode({**document, name: []}), depth)
+        write(opening[: opening.rindex("[")])
+        is_first = True
+        for item in items:
+            write(self._separator(depth + 2, is_first=is_first))
+            write(self._indented(encode(item), depth + 2))
+            is_first = False
+        write(self._closing(depth + 1, is_empty=is_first) + opening[opening.rindex("]") + 1 :])
+
+    def _indented(self, text: str, depth: int) -> str:
+        return text.replace("\n", "\n" + 2 * depth * " ") if self.is_terminal else text
+
+    def _separator(self, depth: int, *, is_first: bool) -> str:
+        """Return what comes before an item of a list, in the text of `json.dump`."""
+        opening = "[" if is_first else ","
+        if self.is_terminal:
+            return f"{opening}\n{2 * depth * ' '}"
+        return opening if is_first else ", "
+
+    def _closing(self, depth: int, *, is_empty: bool) -> str:
+        """Return the end of a list at this depth, with its beginning if it is empty."""
+        if is_empty:
+            return "[]"
+        return f"\n{2 * depth * ' '}]" if self.is_terminal else "]"
 
     def fields(self, title: str, fields: Sequence[tuple[str, object]]) -> None:
         """Print names and values, one a line; a value of None is omitted."""

@@ -186,41 +186,46 @@ def describe(
     selected = _selected(metadata, topics)
     output = Output(as_json=as_json)
     if as_json:
-        shown = (topic_document(metadata, topic, mask) for topic in selected)
-        output.document([each for each in shown if mask is None or each["partitions"]])
+        shown = (
+            (
+                topic_document(metadata, topic),
+                map(_partition_document, _rows(metadata, topic, mask)),
+            )
+            for topic in selected
+            if mask is None or mask[topic.rows].any()
+        )
+        output.documents_with_lists(shown, "partitions")
     elif output.is_terminal:
         _print_tables(output, metadata, selected, mask)
     else:
         _print_lines(metadata, selected, mask)
 
 
-def topic_document(
-    metadata: Metadata, topic: TopicInfo, mask: Mask | None = None
-) -> dict[str, Any]:
-    """Return a topic and its partitions (those in ``mask``) as JSON with Kafka's names."""
+def topic_document(metadata: Metadata, topic: TopicInfo) -> dict[str, Any]:
+    """Return a topic without its partitions as JSON with Kafka's names."""
     return {
         "topic": topic.name,
         "topicId": str(topic.id),
         "partitionCount": topic.partition_count,
         "replicationFactor": _replication_factor(metadata, topic),
         "configs": configs_of(metadata, topic.name),
-        "partitions": [
-            {
-                "partition": info.partition,
-                "leader": info.leader,
-                "leaderEpoch": info.leader_epoch,
-                "partitionEpoch": info.partition_epoch,
-                "leaderRecoveryState": info.leader_recovery_state,
-                "replicas": list(info.replicas),
-                "isr": list(info.isr),
-                "addingReplicas": list(info.adding_replicas),
-                "removingReplicas": list(info.removing_replicas),
-                "elr": list(info.elr),
-                "lastKnownElr": list(info.last_known_elr),
-                "directories": [str(directory) for directory in info.directories],
-            }
-            for info in _rows(metadata, topic, mask)
-        ],
+    }
+
+
+def _partition_document(info: PartitionInfo) -> dict[str, Any]:
+    return {
+        "partition": info.partition,
+        "leader": info.leader,
+        "leaderEpoch": info.leader_epoch,
+        "partitionEpoch": info.partition_epoch,
+        "leaderRecoveryState": info.leader_recovery_state,
+        "replicas": list(info.replicas),
+        "isr": list(info.isr),
+        "addingReplicas": list(info.adding_replicas),
+        "removingReplicas": list(info.removing_replicas),
+        "elr": list(info.elr),
+        "lastKnownElr": list(info.last_known_elr),
+        "directories": [str(directory) for directory in info.directories],
     }
 
 
