@@ -34,6 +34,8 @@ _COMMANDS: dict[str, str] = {
     "verify": "kraft.cli.verify",
     "salvage": "kraft.cli.salvage",
     "rescue": "kraft.cli.rescue",
+    "backup": "kraft.cli.backup",
+    "restore": "kraft.cli.restore",
     "storage": "kraft.cli.storage",
     "server": "kraft.cli.server",
     "quorum": "kraft.cli.quorum",
@@ -98,5 +100,5 @@ def _kraft(
 ) -> None:
     """Inspect, verify and repair a Kafka cluster's KRaft metadata, run controllers, simulate failures.
 
-    Commands never change a directory that they read. Only `snapshot write`, `salvage`, `rescue`, `storage format`, `lab`, `server` and `up` write, to the directory that their options name. Commands with `--bootstrap-controller` read a running quorum, or change it.
+    Commands never change a directory that they read. Only `snapshot write`, `salvage`, `rescue`, `backup`, `restore`, `storage format`, `lab`, `server` and `up` write, to the directory that their options name. Commands with `--bootstrap-controller` read a running quorum, or change it.
     """  # noqa: E501  (help joins no lines: each paragraph is one)

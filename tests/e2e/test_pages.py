@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import doctest
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from typer import Context
+from typer.core import TyperGroup
+from typer.main import get_command
+
+from kraft.cli.commands import app
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -77,3 +83,31 @@ def test_commands_print_what_is_shown(block: str, tmp_path: Path) -> None:
         assert ran.stderr == ""
         pattern = re.escape(printed).replace("…", ".*")
         assert re.fullmatch(pattern, ran.stdout.rstrip(), re.DOTALL), ran.stdout
+
+
+def shell_commands(page: Path) -> list[list[str]]:
+    """Return the words of each ``kraft`` command in the shell blocks of a page."""
+    found = []
+    for block in blocks(page, "sh"):
+        for line in block.replace("\\\n", " ").splitlines():
+            split = shlex.split(line, comments=True)
+            for stop in ("|", "&", "&&", ">", ";"):
+                if stop in split:
+                    split = split[: split.index(stop)]
+            if split and Path(split[0]).name == "kraft":
+                found.append(split[1:])
+    return found
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if shell_commands(page)], ids=name)
+def test_commands_in_shell_blocks_parse(page: Path) -> None:
+    """They need a cluster, so that only their options are checked here."""
+    for arguments in shell_commands(page):
+        command, rest = get_command(app), arguments
+        if rest == ["--version"]:
+            continue
+        while isinstance(command, TyperGroup) and rest and not rest[0].startswith("-"):
+            subcommand = command.get_command(Context(command), rest[0])
+            assert subcommand is not None, arguments
+            command, rest = subcommand, rest[1:]
+        command.make_context(command.name, rest)

@@ -10,7 +10,7 @@ import pytest
 
 from kraft.metadata.properties import read_properties
 from tests.harness.certificates import authority
-from tests.harness.commands import eventually, kraft
+from tests.harness.commands import eventually, kraft, printed
 from tests.harness.configurations import write_properties
 from tests.harness.nodes import Controllers
 
@@ -63,6 +63,9 @@ def test_three_controllers_authenticate_each_other_and_a_client(
             found["sasl.jaas.config"] = module.replace("admin", "broker")
             write_properties(client, found | trusted)
         eventually(lambda: "CurrentVoters" in describe(nodes, client))
+        asked = ("--bootstrap-controller", nodes.bootstrap, "--command-config", client)
+        printed("backup", *asked, "--to", tmp_path / "backup")
+        assert "ClusterId" in printed("restore", tmp_path / "backup")
         # A client without a certificate or password learns nothing.
         stranger = tmp_path / "stranger.properties"
         write_properties(

@@ -1,0 +1,156 @@
+"""The metadata of a running quorum into a backup, and a new quorum from it."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import threading
+import time
+from pathlib import Path
+
+from kraft.metadata.diff import diff
+from kraft.metadata.facade import open_metadata
+from kraft.network.quorum_client import QuorumClient
+from kraft.protocol.alter_client_quotas import (
+    ALTER_CLIENT_QUOTAS,
+    AlterClientQuotasRequestData,
+    AlterClientQuotasResponseData,
+    QuotaEntity,
+    QuotaEntry,
+    QuotaOp,
+)
+from kraft.server.local_quorum import LOOPBACK
+from tests.harness.commands import Foreground, eventually, heed_interrupts, kraft, printed
+from tests.harness.nodes import Controllers
+
+USER = "user-{}"
+
+
+class Changes:
+    """Sets a quota of a new user again and again, until the block ends."""
+
+    def __init__(self, quorum: Controllers) -> None:
+        self._servers = [(LOOPBACK, node.port) for node in quorum.all]
+        self._is_ended = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        #: The number of acknowledged changes.
+        self.count = 0
+
+    def _run(self) -> None:
+        with QuorumClient(self._servers) as client:
+            while not self._is_ended.is_set():
+                entity = [QuotaEntity(entity_type="user", entity_name=USER.format(self.count))]
+                ops = [QuotaOp(key="producer_byte_rate", value=float(self.count + 1))]
+                answer = client.call(
+                    ALTER_CLIENT_QUOTAS,
+                    AlterClientQuotasRequestData(entries=[QuotaEntry(entity=entity, ops=ops)]),
+                    AlterClientQuotasResponseData,
+                    lambda response: response.entries[0].error_code,
+                ).response
+                assert answer.entries[0].error_code == 0
+                self.count += 1
+
+    def __enter__(self) -> Changes:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._is_ended.set()
+        self._thread.join()
+
+
+def test_a_backup_under_changes_is_the_state_at_its_offset(tmp_path: Path) -> None:
+    backup = tmp_path / "backup"
+    with Controllers(tmp_path, 3) as quorum:
+        quorum.form(quorum.all)
+        cluster_id = quorum.status()["ClusterId"]
+        with Changes(quorum) as changes:
+            eventually(lambda: changes.count > 50)
+            before = changes.count
+            manifest = json.loads(
+                printed(
+                    *("backup", "--bootstrap-controller", quorum.bootstrap),
+                    *("--to", backup, "--json"),
+                )
+            )
+            assert changes.count > before, "the changes stopped during the backup"
+        for node in quorum.all:
+            node.stop(signal.SIGTERM)
+        assert manifest["clusterId"] == cluster_id
+        saved = open_metadata(backup / manifest["snapshot"])
+        for node in quorum.all:
+            there = open_metadata(node.data, at=manifest["offset"])
+            assert list(diff(there, saved)) == []
+        assert len(saved.client_quotas) >= before
+
+    damaged = tmp_path / "damaged"
+    damaged.mkdir()
+    for path in backup.iterdir():
+        (damaged / path.name).write_bytes(path.read_bytes())
+    os.truncate(damaged / manifest["snapshot"], manifest["size"] - 1)
+    ran = kraft("restore", damaged, "--to", tmp_path / "never", "-c", node.file)
+    assert ran.returncode == 1
+    assert f"and {manifest['size']:,} when the backup was made" in ran.stderr
+    assert not (tmp_path / "never").exists()
+
+    # The new quorum, on another port, as another cluster.
+    (tmp_path / "new").mkdir()
+    with Controllers(tmp_path / "new", 1) as quorum:
+        (node,) = quorum.all
+        said = printed(
+            *("restore", backup, "--to", node.data, "-c", node.file),
+            *("-t", "bmV3IG9uZSBmb3IgYSB0ZQ"),
+        )
+        assert "Not restored" in said
+        node.start()
+        status = quorum.status()
+        assert status["ClusterId"] == "bmV3IG9uZSBmb3IgYSB0ZQ"
+        assert status["LeaderId"] == 1
+        assert status["LeaderEpoch"] > manifest["epoch"] + 1000
+        again = tmp_path / "again"
+        printed("backup", "--bootstrap-controller", quorum.bootstrap, "--to", again)
+        restored = open_metadata(max(again.glob("*.checkpoint")))
+        assert restored.client_quotas == saved.client_quotas
+        assert restored.features == saved.features
+
+
+def fill_disk() -> None:
+    """For ``preexec_fn``: let no file grow beyond 512 bytes, as on a full disk."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (512, 512))
+
+
+def test_an_interrupted_backup_and_a_full_disk_leave_nothing(tmp_path: Path) -> None:
+    output = tmp_path / "stderr"
+    with Controllers(tmp_path, 1) as quorum:
+        quorum.form(quorum.all)
+        parent = tmp_path / "backups"
+        parent.mkdir()
+        started = time.monotonic()
+        command = ["backup", "--bootstrap-controller", quorum.bootstrap, "--to"]
+        printed(*command, parent / "whole")
+        took_s = time.monotonic() - started
+
+        with Foreground([*command, parent / "full"], output, preexec=fill_disk) as running:
+            assert running.process.wait(60) == 1
+            assert "File too large" in running.text
+        assert [path.name for path in parent.iterdir()] == ["whole"]
+
+        codes = []
+        for step in range(8):
+            target = parent / f"interrupted-{step}"
+            with Foreground([*command, target], output, preexec=heed_interrupts) as running:
+                time.sleep(took_s * (0.4 + step / 10))
+                codes.append(running.end(signal.SIGINT))
+            if target.exists():
+                printed("restore", target)
+            assert not list(parent.glob("*.part"))
+        assert any(codes), "no backup was interrupted"
+
+
+def test_a_quorum_that_does_not_answer(tmp_path: Path) -> None:
+    ran = kraft("backup", "--bootstrap-controller", "127.0.0.1:1", "--to", tmp_path / "backup")
+    assert ran.returncode == 1
+    assert "127.0.0.1:1" in ran.stderr
+    assert not (tmp_path / "backup").exists()

@@ -1,0 +1,188 @@
+"""Backups of recorded metadata: what damage is found, and what a restore writes."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from kraft.errors import (
+    CorruptRecordError,
+    InvalidRequestError,
+    KraftError,
+    StorageError,
+    UnsupportedVersionError,
+)
+from kraft.metadata.backup import MANIFEST, Backup, read_backup, write_backup
+from kraft.metadata.diff import diff
+from kraft.metadata.facade import Metadata, open_metadata
+from kraft.raft.voters import Endpoint
+from kraft.records import RECORD_TYPES
+from kraft.server.disk.store import MetadataStore
+from kraft.server.storage.restore import (
+    EPOCH_MARGIN,
+    PRODUCER_IDS_PER_EPOCH,
+    RULES,
+    restore,
+)
+
+DATA = Path(__file__).parents[3] / "data"
+NOW_MS = 1_800_000_000_000
+CLUSTER_ID = "Jm4zGxYVQxO0Jq5lRd5rBw"
+ENDPOINTS = (Endpoint("CONTROLLER", "localhost", 9093),)
+
+
+@pytest.fixture
+def source() -> Metadata:
+    return open_metadata(DATA / "kafka-4.3" / "controller-101")
+
+
+@pytest.fixture
+def backup(source: Metadata, tmp_path: Path) -> Backup:
+    return write_backup(source, tmp_path / "backup", cluster_id=CLUSTER_ID, created_ms=NOW_MS)
+
+
+def test_a_backup_is_the_state(source: Metadata, backup: Backup) -> None:
+    manifest = backup.manifest
+    assert (manifest.cluster_id, manifest.offset) == (CLUSTER_ID, source.next_offset)
+    assert manifest.records["Partition"] == len(source.partitions)
+    assert list(diff(source, open_metadata(backup.snapshot.path))) == []
+    assert read_backup(backup.path) == backup
+    for path in backup.path.iterdir():
+        assert path.stat().st_mode & 0o077 == 0, "secrets are readable by others"
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_damage_is_found(backup: Backup, seed: int) -> None:
+    dice = Random(seed)
+    path = dice.choice(sorted(backup.path.iterdir()))
+    content = bytearray(path.read_bytes())
+    if dice.random() < 0.3:
+        del content[dice.randrange(len(content)) :]
+    else:
+        content[dice.randrange(len(content))] ^= 1 << dice.randrange(8)
+    if path.name == MANIFEST and _has_same_meaning(content, path):
+        return
+    path.write_bytes(content)
+    with pytest.raises(KraftError, match=re.escape(str(backup.path))):
+        read_backup(backup.path)
+
+
+def _has_same_meaning(content: bytearray, path: Path) -> bool:
+    """White space of JSON has no meaning, so that not every damage of it is one."""
+    try:
+        return bool(json.loads(content) == json.loads(path.read_bytes()))
+    except ValueError:
+        return False
+
+
+def test_missing_files_are_named(backup: Backup, tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="is not a backup"):
+        read_backup(tmp_path)
+    backup.snapshot.path.unlink()
+    with pytest.raises(CorruptRecordError, match=r"checkpoint is missing"):
+        read_backup(backup.path)
+
+
+def test_a_newer_format_is_named(backup: Backup) -> None:
+    path = backup.path / MANIFEST
+    fields = json.loads(path.read_text())
+    path.write_text(json.dumps(fields | {"format": 2}))
+    with pytest.raises(UnsupportedVersionError, match="format 2"):
+        read_backup(backup.path)
+
+
+def test_an_open_transaction_has_no_backup(tmp_path: Path) -> None:
+    source = open_metadata(DATA / "kafka-4.3-transaction" / "controller-201-open")
+    with pytest.raises(InvalidRequestError, match="transaction"):
+        write_backup(source, tmp_path / "b", cluster_id=CLUSTER_ID, created_ms=NOW_MS)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("endpoints", "margin"),
+    [(ENDPOINTS, EPOCH_MARGIN), ((), 2 * EPOCH_MARGIN)],
+    ids=["dynamic", "static"],
+)
+def test_a_restore(
+    source: Metadata,
+    backup: Backup,
+    endpoints: tuple[Endpoint, ...],
+    margin: int,
+    tmp_path: Path,
+) -> None:
+    done = restore(
+        backup,
+        tmp_path / "new",
+        node_id=7,
+        endpoints=endpoints,
+        timestamp_ms=NOW_MS,
+        epoch_margin=margin,
+    )
+    assert (done.offset, done.epoch) == (source.next_offset, source.epoch + margin)
+    made = open_metadata(tmp_path / "new")
+    assert made.next_offset == source.next_offset
+    assert made.features == source.features
+    assert made.configs == source.configs
+    assert made.client_quotas == source.client_quotas
+    assert made.scram_credentials == source.scram_credentials
+    assert made.delegation_tokens == source.delegation_tokens
+    assert made.state.acls == source.state.acls
+    assert list(made.controllers) == []
+    assert made.brokers == source.brokers
+    ids = margin * PRODUCER_IDS_PER_EPOCH
+    assert made.state.next_producer_id == source.state.next_producer_id + ids
+    changes = [each for each in diff(source, made) if each.kind == "partition"]
+    assert {each.field for each in changes} == {"leader_epoch", "partition_epoch"}
+    assert len(changes) == 2 * len(source.partitions)
+    assert {each.after - each.before for each in changes} == {margin}
+
+    store = MetadataStore.open(tmp_path / "new")
+    try:
+        assert store.view.end_offset == done.offset
+        assert store.election.epoch == done.epoch
+        voters = [(each.id, each.key.directory_id) for each in store.view.voters]
+        assert voters == ([(7, done.directory_id)] if endpoints else [])
+        assert store.view.kraft_version == int(bool(endpoints))
+    finally:
+        store.close()
+
+
+@pytest.mark.parametrize(
+    ("margin", "words"), [(0, "give 1 or more"), ((1 << 31) - 1, "Use a smaller margin")]
+)
+def test_a_margin_without_an_epoch(backup: Backup, margin: int, words: str, tmp_path: Path) -> None:
+    with pytest.raises(InvalidRequestError, match=words):
+        restore(
+            backup,
+            tmp_path / "new",
+            node_id=7,
+            endpoints=ENDPOINTS,
+            timestamp_ms=NOW_MS,
+            epoch_margin=margin,
+        )
+    assert sorted(tmp_path.iterdir()) == [backup.path]
+
+
+def test_a_static_restore_of_an_old_metadata_version(tmp_path: Path) -> None:
+    """Below 3.9-IV0 voters cannot change."""
+    source = open_metadata(DATA / "kafka-3.7" / "controller-101")
+    made = write_backup(source, tmp_path / "b", cluster_id=CLUSTER_ID, created_ms=NOW_MS)
+    with pytest.raises(InvalidRequestError, match=r"3\.9-IV0"):
+        restore(made, tmp_path / "new", node_id=7, endpoints=ENDPOINTS, timestamp_ms=NOW_MS)
+    done = restore(made, tmp_path / "new", node_id=7, endpoints=(), timestamp_ms=NOW_MS)
+    assert len(open_metadata(done.path).partitions) == len(source.partitions)
+
+
+def test_every_record_of_a_snapshot_has_a_rule(source: Metadata) -> None:
+    """The other record types are changes of these, and no snapshot has them."""
+    only_in_logs = {
+        *("UnregisterBroker", "UnregisterController", "PartitionChange", "RemoveTopic", "NoOp"),
+        *("FenceBroker", "UnfenceBroker", "BrokerRegistrationChange", "ClearElr"),
+        *("RemoveAccessControlEntry", "RemoveUserScramCredential", "RemoveDelegationToken"),
+        *("BeginTransaction", "EndTransaction", "AbortTransaction"),
+    }
+    assert {each.__name__ for each in RULES} == set(RECORD_TYPES) - only_in_logs
