@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kraft.cli.admin_client import ClientConfigOption, ControllersOption, open_admin
+from kraft.cli.admin_client import QuorumOptions
 from kraft.cli.exit_codes import EPILOG
+from kraft.cli.option_groups import takes_groups
 from kraft.cli.options import JsonOption
 
 if TYPE_CHECKING:
@@ -25,8 +26,9 @@ _PAUSE_S = 1.0
 
 
 @app.command(epilog=EPILOG)
+@takes_groups
 def backup_(
-    bootstrap_controller: ControllersOption,
+    quorum: QuorumOptions,
     to: Annotated[
         Path,
         typer.Option(
@@ -36,7 +38,6 @@ def backup_(
             show_default=False,
         ),
     ],
-    command_config: ClientConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Write the committed metadata of a running quorum to a new directory.
@@ -55,7 +56,7 @@ def backup_(
     from kraft.metadata.backup import write_backup
 
     output = Output(as_json=as_json)
-    with open_admin(bootstrap_controller, command_config) as admin:
+    with quorum.open() as admin:
         cluster_id = admin.describe_cluster().cluster_id
         with progress("reading the quorum's metadata", 1.0) as advance:
             metadata = _read_outside_transactions(admin, advance)
