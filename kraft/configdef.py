@@ -223,10 +223,10 @@ def text_of(value: Any) -> str | None:
         return "true" if value else "false"
     if isinstance(value, tuple):
         return ",".join(value)
-    return _double_text(value) if isinstance(value, float) else str(value)
+    return double_text(value) if isinstance(value, float) else str(value)
 
 
-def _double_text(value: float) -> str:
+def double_text(value: float) -> str:
     """Return Java's ``Double.toString``, which has an exponent below 0.001 and from 10**7 on."""
     if value != value or value in (_INFINITY, -_INFINITY):
         return {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}[str(value)]

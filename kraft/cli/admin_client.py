@@ -9,8 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from kraft.admin.client import BlockingAdmin
     from kraft.admin.settings import AdminSettings
+    from kraft.cli.output import Advance
+    from kraft.live.metadata import LiveMetadata
 
 #: How long to wait for a leader; with the default settings an election takes 2 to 4 s.
 LEADER_WAIT_MS = 5000
@@ -64,3 +68,25 @@ class QuorumOptions:
         from kraft.admin.client import BlockingAdmin
 
         return BlockingAdmin(self.settings())
+
+    def follow(self) -> LiveMetadata:
+        """Return the quorum's metadata as it changes; the errors are those of `settings`."""
+        from kraft.errors import InvalidArgumentError
+        from kraft.live.metadata import follow
+
+        try:
+            with progress_of_reading() as advance:
+                return follow(
+                    self.bootstrap_controller,
+                    properties=self.command_config,
+                    on_progress=advance,
+                )
+        except InvalidArgumentError as error:
+            raise typer.BadParameter(f"--bootstrap-controller: {error}") from error
+
+
+def progress_of_reading() -> AbstractContextManager[Advance]:
+    """Return the progress bar of reading a quorum's metadata; it ends at 1."""
+    from kraft.cli.output import progress
+
+    return progress("reading the quorum's metadata", 1.0)

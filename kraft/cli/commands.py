@@ -30,6 +30,7 @@ _COMMANDS: dict[str, str] = {
     "users": "kraft.cli.users",
     "quotas": "kraft.cli.quotas",
     "tokens": "kraft.cli.tokens",
+    "shell": "kraft.cli.shell",
     "snapshot": "kraft.cli.snapshot",
     "verify": "kraft.cli.verify",
     "salvage": "kraft.cli.salvage",

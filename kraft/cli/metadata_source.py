@@ -8,13 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kraft.cli.admin_client import ClientConfigOption, QuorumOptions
+from kraft.cli.admin_client import ClientConfigOption, QuorumOptions, progress_of_reading
 from kraft.cli.options import AtOption
 
 if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
-
-    from kraft.cli.output import Advance
     from kraft.metadata.facade import Metadata
 
 DirectoryOption = Annotated[
@@ -75,10 +72,3 @@ class SourceOptions:
             return self.read_directory()
         with quorum.open() as admin, progress_of_reading() as advance:
             return admin.read_metadata(advance)
-
-
-def progress_of_reading() -> AbstractContextManager[Advance]:
-    """Return the progress bar of reading a quorum's metadata; it ends at 1."""
-    from kraft.cli.output import progress
-
-    return progress("reading the quorum's metadata", 1.0)

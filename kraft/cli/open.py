@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from kraft.cli.admin_client import ClientConfigOption, QuorumOptions
+from kraft.cli.admin_client import ClientConfigOption, QuorumOptions, progress_of_reading
 from kraft.cli.exit_codes import EPILOG, FOUND
-from kraft.cli.metadata_source import QuorumOption, progress_of_reading
+from kraft.cli.metadata_source import QuorumOption
 from kraft.cli.options import (
     AtOption,
     JsonOption,

@@ -6,10 +6,8 @@ controller has no API that describes quotas: ``describe`` reads the metadata of 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,6 +19,7 @@ from kraft.cli.exit_codes import EPILOG
 from kraft.cli.metadata_source import SourceOptions
 from kraft.cli.option_groups import takes_groups
 from kraft.cli.options import JsonOption, ValidateOnlyOption
+from kraft.configdef import double_text
 from kraft.errors import InvalidConfigError
 
 if TYPE_CHECKING:
@@ -135,7 +134,7 @@ def describe(
         Output(as_json=True).document(document)
         return
     for each, quotas in found.items():
-        values = ", ".join(f"{key}={java_double(value)}" for key, value in sorted(quotas.items()))
+        values = ", ".join(f"{key}={double_text(value)}" for key, value in sorted(quotas.items()))
         print(f"Quota configs for {_entity_text(each)} are {values}")
 
 
@@ -251,17 +250,3 @@ def _number(key: str, text: str) -> float:
         raise typer.BadParameter(
             f"--add-config: the quota {key} must be a number, not {text!r:.40}"
         ) from None
-
-
-def java_double(value: float) -> str:
-    """Return a number as Java's ``Double.toString`` writes it: 1000.0, 1.0E7, 1.5E-4."""
-    if math.isnan(value):
-        return "NaN"
-    if math.isinf(value):
-        return "Infinity" if value > 0 else "-Infinity"
-    if value == 0 or 1e-3 <= abs(value) < 1e7:
-        return repr(float(value))
-    number = Decimal(repr(float(value))).normalize()
-    figures = "".join(map(str, number.as_tuple().digits))
-    sign = "-" if value < 0 else ""
-    return f"{sign}{figures[0]}.{figures[1:] or '0'}E{number.adjusted()}"

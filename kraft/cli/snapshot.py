@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kraft.cli.admin_client import ClientConfigOption
+from kraft.cli.admin_client import ClientConfigOption, QuorumOptions
 from kraft.cli.differences import difference_document, difference_line, summary_line
 from kraft.cli.exit_codes import EPILOG, FAILED, FOUND
 from kraft.cli.metadata_source import QuorumOption
@@ -210,7 +210,7 @@ def diff(
             raise typer.BadParameter(
                 "--watch needs --bootstrap-controller, and no files or offsets"
             )
-        watch_quorum(bootstrap_controller, command_config, as_json=as_json)
+        watch_quorum(QuorumOptions(bootstrap_controller, command_config), as_json=as_json)
         return
     if bootstrap_controller is not None or command_config is not None:
         raise typer.BadParameter("--bootstrap-controller and --command-config need --watch")

@@ -10,32 +10,21 @@ import json
 import select
 import sys
 from collections import Counter
-from pathlib import Path
 
-import typer
-
+from kraft.cli.admin_client import QuorumOptions
 from kraft.cli.differences import difference_document, difference_line, summary_line
-from kraft.cli.metadata_source import progress_of_reading
 from kraft.cli.output import Output
 
 # How often to look at the quorum's state and at the pipe.
 _LOOK_EVERY_S = 1.0
 
 
-def watch_quorum(controllers: str, config: Path | None, *, as_json: bool) -> None:
+def watch_quorum(quorum: QuorumOptions, *, as_json: bool) -> None:
     """Print the changes until Ctrl-C. Raises a usage error for a malformed address, and as
     `kraft.follow`; BrokenPipeError if the reader of the output is gone.
     """
-    from kraft.errors import InvalidArgumentError
-    from kraft.live.metadata import follow
-
-    try:
-        with progress_of_reading() as advance:
-            live = follow(controllers, properties=config, on_progress=advance)
-    except InvalidArgumentError as error:
-        raise typer.BadParameter(f"--bootstrap-controller: {error}") from error
     output = Output(as_json=as_json)
-    with live:
+    with quorum.follow() as live:
         output.note(f"watching cluster {live.cluster_id} from offset {live.next_offset}")
         is_answering = True
         while True:

@@ -8,7 +8,7 @@ import pytest
 
 from kraft.cli.config_values import read_added
 from kraft.cli.exit_codes import OK, REFUSED, USAGE
-from kraft.cli.quotas import java_double
+from kraft.configdef import double_text
 from tests.unit.cli.conftest import CONTROLLER, MOMENTS, Run
 
 
@@ -129,4 +129,4 @@ def test_values_are_grouped_by_brackets(tmp_path: Path) -> None:
     ],
 )
 def test_numbers_are_written_as_by_java(number: float, text: str) -> None:
-    assert java_double(number) == text
+    assert double_text(number) == text
