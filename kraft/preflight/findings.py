@@ -67,6 +67,7 @@ class CommandWords:
         """Return a command of kafka-cluster, whose options follow the action."""
         options = ["--bootstrap-controller", self.controllers]
         if self.client_config is not None:
+            # Deprecated in 4.3, which has --command-config too; older releases have this one only.
             options += ["--config", self.client_config]
         return shlex.join(["kafka-cluster.sh", action, *options, *map(str, words)])
 
