@@ -87,6 +87,7 @@ class Generator:
     seed: int
     #: The replicas of each partition of each topic, if all its operations were accepted.
     _topics: dict[str, list[list[int]]] = field(default_factory=dict)
+    _acls: list[dict[str, str]] = field(default_factory=list)
     #: The brokers that are still registered.
     _brokers: list[int] = field(default_factory=lambda: list(BROKERS))
 
@@ -293,7 +294,12 @@ class Generator:
             "operation": draw.choice(operations),
             "permission": draw.choice(("ALLOW", "DENY")),
         }
-        return Operation("delete_acl" if self._chance(0.35) else "create_acl", fields)
+        if not self._chance(0.35):
+            self._acls.append(fields)
+            return Operation("create_acl", fields)
+        # Two random ACLs are seldom equal.
+        known = self._acls if self._acls and self._chance(0.7) else [fields]
+        return Operation("delete_acl", draw.choice(known))
 
     def _change_token(self) -> Operation:
         draw = self._draw
