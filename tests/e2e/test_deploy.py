@@ -17,8 +17,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from kraft.server.local_quorum import free_ports
-from tests.e2e.test_watching import get
 from tests.harness.commands import Foreground, eventually
+from tests.harness.http_answers import get
 from tests.harness.nodes import Controllers
 
 DEPLOY = Path(__file__).parents[2] / "deploy"

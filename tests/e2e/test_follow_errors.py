@@ -10,9 +10,9 @@ import pytest
 import kraft
 from kraft.network.quorum_client import QuorumUnreachableError
 from kraft.testing.cluster import QuorumForTests
-from tests.e2e.test_secured_quorum import BLOCKS, settings_of
 from tests.harness.certificates import authority
 from tests.harness.nodes import Controllers
+from tests.harness.secured_pages import BLOCKS, settings_of
 
 
 class Secured:

@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
-import re
 import signal
 from pathlib import Path
 
 import pytest
 
-from kraft.metadata.properties import read_properties
 from tests.harness.certificates import authority
 from tests.harness.commands import eventually, kraft, printed
 from tests.harness.configurations import write_properties
 from tests.harness.nodes import Controllers
-
-PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "secure-the-controller-listener.md"
-BLOCKS = re.findall(r"^```properties\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
-
-
-def settings_of(*blocks: str) -> dict[str, str]:
-    """Return the settings of the page, but for addresses."""
-    pairs = (pair for block in blocks for pair in read_properties(block, PAGE))
-    return {name: value for name, value, _ in pairs if name != "listeners"}
+from tests.harness.secured_pages import BLOCKS, settings_of
 
 
 def describe(nodes: Controllers, client: Path) -> str:

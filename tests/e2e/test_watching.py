@@ -4,27 +4,15 @@ from __future__ import annotations
 
 import json
 import signal
-import urllib.error
-import urllib.request
 from pathlib import Path
 from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
 from kraft.server.local_quorum import free_ports
-from tests.harness.commands import PATIENCE_S, Foreground, eventually
+from tests.harness.commands import Foreground, eventually
+from tests.harness.http_answers import get
 from tests.harness.nodes import Controllers
-
-
-def get(port: int, path: str) -> tuple[int, str]:
-    """Return status and body; 0 where nobody listens yet."""
-    try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=PATIENCE_S) as answer:
-            return answer.status, answer.read().decode()
-    except urllib.error.HTTPError as error:
-        return error.code, error.read().decode()
-    except urllib.error.URLError:
-        return 0, ""
 
 
 def samples(port: int) -> dict[str, float]:
