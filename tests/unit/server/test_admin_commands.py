@@ -507,7 +507,7 @@ def test_tokens(tmp_path: Path, run_scenario: RunScenario) -> None:
         token_id = ran.lines[0].removeprefix("Created delegation token with tokenId : ")
         header, row = ran.lines[2].split(), ran.lines[4].split()
         assert header[:5] == ["TOKENID", "HMAC", "OWNER", "REQUESTER", "RENEWERS"]
-        assert (row[0], *row[2:5]) == (token_id, "User:node", "User:node", "User:bob")
+        assert (row[0], *row[2:5]) == (token_id, "User:node", "User:node", "[User:bob]")
         ran = await ask("describe", "--owner-principal", "User:node")
         assert ran.lines[0] == "Total number of tokens : 1"
         assert ran.lines[3].split()[:3] == [token_id, "-", "User:node"]
