@@ -109,7 +109,7 @@ class ToolComparison:
             *self._words(step.kraft, OURS),
             *("--bootstrap-controller", self._quorum.address, "--command-config", self._client),
         )
-        self._note_hmac(OURS, ran.out)
+        self._note_hmac(step, OURS, ran.out)
         lines, own_lines = plain_lines(out), plain_lines(ran.out)
         text = f"{step.kraft}\nKafka: {code} {lines}\nkraft: {ran.code} {own_lines} {ran.err}"
         # Code 3: it did what it should, and found something.
@@ -138,7 +138,7 @@ class ToolComparison:
         said = self._tools(
             step.tool, words=[*words, *at] if step.tool == CLUSTER else [*at, *words]
         )
-        self._note_hmac(THEIRS, said["out"])
+        self._note_hmac(step, THEIRS, said["out"])
         return int(said["code"]), said["out"]
 
     def _words(self, words: Words, own: str) -> list[str]:
@@ -151,8 +151,9 @@ class ToolComparison:
             return str(self._directory / own / word[1:])
         return word.replace(NAME, own)
 
-    def _note_hmac(self, own: str, out: str) -> None:
-        if found := _HMAC.search(out):
+    def _note_hmac(self, step: Step, own: str, out: str) -> None:
+        # A description lists the tokens of both sides, in any order.
+        if "create" in step.kraft and (found := _HMAC.search(out)):
             self._hmacs[own] = found[0]
 
 
