@@ -12,7 +12,8 @@ its node writes the same file as the next one would. Nothing depends on the file
 missing or damaged, a start reads the snapshot.
 
 A new snapshot also tells that much has changed. The buffers of so much work leave gaps in the heap,
-which the allocator keeps: up to 100 MB after a million changes. They are returned to the system.
+which the allocator keeps: up to 100 MB after a million changes. They are returned to the system at
+the same time.
 """
 
 from __future__ import annotations
@@ -74,9 +75,9 @@ class SnapshotUpkeep:
         self._resolve = resolve
         self._on_failure = on_failure
         self._least_size = least_size
-        #: The latest snapshot when last looked at, and the last one whose columns were tried.
+        #: The latest snapshot when last looked at, and the last one that was so at two looks.
         self._seen: OffsetAndEpoch | None = None
-        self._tried: OffsetAndEpoch | None = None
+        self._settled: OffsetAndEpoch | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._child: subprocess.Popen[bytes] | None = None
 
@@ -112,18 +113,19 @@ class SnapshotUpkeep:
         del table
         while True:
             latest = self._store.latest_snapshot()
-            if latest is not None and latest.id != self._seen:
-                self._seen = latest.id
+            if latest is not None and latest.id == self._seen != self._settled:
+                self._settled = latest.id
+                # All other threads wait for it when they allocate: never amid the changes.
                 await loop.run_in_executor(None, return_free_memory)
-            elif latest is not None and self._lacks_columns(latest):
-                self._tried = latest.id
-                path = f"{self._store.directory}/{snapshot_name(*latest.id)}"
-                await loop.run_in_executor(None, self._run_child, path)
+                if self._lacks_columns(latest):
+                    path = f"{self._store.directory}/{snapshot_name(*latest.id)}"
+                    await loop.run_in_executor(None, self._run_child, path)
+            self._seen = None if latest is None else latest.id
             await asyncio.sleep(SETTLED_S)
 
     def _lacks_columns(self, snapshot: StoredSnapshot) -> bool:
-        """Return whether a snapshot is large, its columns were not tried and no file has them."""
-        if snapshot.size < self._least_size or snapshot.id == self._tried:
+        """Return whether a snapshot is large, and no file has its columns."""
+        if snapshot.size < self._least_size:
             return False
         path = f"{self._store.directory}/{snapshot_name(*snapshot.id)}"
         return not os.path.exists(columns_path(path))

@@ -124,7 +124,7 @@ def test_free_memory_is_returned_once_for_each_new_snapshot(
 def test_returned_memory_is_not_resident_any_more() -> None:
     status = Path("/proc/self/status")
     # Blocks below the size from which glibc gives each its own mapping, and gaps between them.
-    blocks = [bytes(100_000) for _ in range(400)]
+    blocks = [b"x" * 100_000 for _ in range(400)]
     del blocks[::2]
     held = int(status.read_text().partition("RssAnon:")[2].split()[0])
     snapshot_upkeep.return_free_memory()
