@@ -19,23 +19,21 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shutil
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from os import PathLike, fspath
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from kraft._core.log.disk import OsDisk
 from kraft.errors import (
     CorruptRecordError,
-    InvalidRequestError,
     StorageError,
     UnsupportedVersionError,
 )
 from kraft.metadata.arguments import disk_errors, path_of, text, whole_number
 from kraft.metadata.directory import MetadataDirectory, SnapshotFile
 from kraft.metadata.facade import Metadata
+from kraft.metadata.new_directory import new_directory
 from kraft.metadata.record_counts import RecordCounts
 from kraft.metadata.snapshots import load_snapshot, map_snapshot
 
@@ -86,23 +84,11 @@ def write_backup(
     target = path_of(to, "to")
     text(cluster_id, "cluster_id")
     created_ms = whole_number(created_ms, "created_ms")
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise InvalidRequestError(f"{target} already exists: name a new directory")
-    part = target.with_name(f"{target.name}.part")
-    try:
-        with disk_errors(target):
-            shutil.rmtree(part, ignore_errors=True)
-            part.mkdir(parents=True, mode=0o700)
-            snapshot = metadata.write_snapshot(part, columns=False, timestamp_ms=created_ms)
-            snapshot.chmod(0o600)
-            manifest = _manifest(metadata, snapshot, cluster_id, created_ms)
-            _write(part / MANIFEST, _encoded(manifest))
-            OsDisk().sync_directory(fspath(part))
-            part.rename(target)
-            OsDisk().sync_directory(fspath(target.absolute().parent))
-    except BaseException:
-        shutil.rmtree(part, ignore_errors=True)
-        raise
+    with new_directory(target, mode=0o700) as part:
+        snapshot = metadata.write_snapshot(part, columns=False, timestamp_ms=created_ms)
+        snapshot.chmod(0o600)
+        manifest = _manifest(metadata, snapshot, cluster_id, created_ms)
+        _write(part / MANIFEST, _encoded(manifest))
     return read_backup(target)
 
 

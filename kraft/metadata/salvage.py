@@ -11,15 +11,13 @@ by library users and ``kraft salvage``.
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
-from os import PathLike, fspath
+from os import PathLike
 from pathlib import Path
 
 from kraft._core.bytes.batch_records import iterate
-from kraft._core.log.disk import OsDisk
 from kraft._core.log.log import Log
 from kraft.errors import InvalidRequestError, KraftError, StorageError
 from kraft.image.replay import MetadataState
@@ -34,6 +32,7 @@ from kraft.metadata.directory import (
     SnapshotFile,
     reason_of,
 )
+from kraft.metadata.new_directory import check_is_new, new_directory, sync
 from kraft.metadata.properties import property_line
 from kraft.metadata.snapshots import load_snapshot
 from kraft.metadata.source import MetadataSource
@@ -94,29 +93,15 @@ def _salvage(
     node_id: int | None,
     advance: Callable[[int], object] | None,
 ) -> Salvaged:
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise InvalidRequestError(f"{target} already exists: name a new directory")
+    # Before the plan, which reads the whole source.
+    check_is_new(target)
     if (cluster_id is None) != (node_id is None):
         raise InvalidRequestError("give the cluster id and the node id together, or neither")
     plan = _SalvagePlan(source)
-    part = target.with_name(f"{target.name}.part")
-    try:
-        if part.exists():
-            shutil.rmtree(part)
-        (part / METADATA_LOG).mkdir(parents=True)
+    with new_directory(target) as part:
+        (part / METADATA_LOG).mkdir()
         segments = plan.write(part, advance or (lambda done: None))
         plan.write_identity(part, cluster_id, node_id)
-        if (part / METADATA_LOG).is_dir():
-            _sync(part / METADATA_LOG)
-        _sync(part)
-        part.rename(target)
-        _sync(target.absolute().parent)
-    except OSError as error:
-        shutil.rmtree(part, ignore_errors=True)
-        raise StorageError(f"cannot write {error.filename or part}: {error.strerror}") from error
-    except BaseException:
-        shutil.rmtree(part, ignore_errors=True)
-        raise
     return Salvaged(
         target,
         plan.first_offset,
@@ -252,7 +237,7 @@ class _SalvagePlan:
             )
         if cluster_id is not None and node_id is not None:
             (log_dir / META_PROPERTIES).write_bytes(self._identity(cluster_id, node_id))
-            _sync(log_dir / META_PROPERTIES)
+            sync(log_dir / META_PROPERTIES)
         elif found.meta_properties is not None and found.log_dir is not None:
             _copy(found.log_dir / META_PROPERTIES, log_dir / META_PROPERTIES)
         else:
@@ -272,15 +257,4 @@ class _SalvagePlan:
 
 def _copy(source: Path, target: Path) -> None:
     shutil.copyfile(source, target)
-    _sync(target)
-
-
-def _sync(path: Path) -> None:
-    if path.is_dir():
-        OsDisk().sync_directory(fspath(path))
-        return
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    sync(target)

@@ -19,7 +19,6 @@ Called by the command; calls ``kraft.server.disk.store``.
 
 from __future__ import annotations
 
-import os
 import shutil
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -34,6 +33,7 @@ from kraft.metadata.directory import (
     MetaProperties,
 )
 from kraft.metadata.identifiers import random_uuid
+from kraft.metadata.new_directory import new_directory, sync
 from kraft.raft.interface import AppendBatches, WriteElectionState
 from kraft.raft.voters import ReplicaKey, VoterNode, VoterSet
 from kraft.records import Record, Uuid, control
@@ -70,14 +70,8 @@ def found_in(assessment: Assessment, target: Path, *, timestamp_ms: int) -> Foun
     Raises RescueRefusedError where ``target`` exists and is not empty or a directory is in use,
     StorageError where a write fails.
     """
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise RescueRefusedError(f"{target} already exists: name a new directory")
-    part = target.with_name(f"{target.name}.part")
     directory_id = random_uuid()
-    try:
-        if part.exists():
-            shutil.rmtree(part)
-        part.mkdir(parents=True)
+    with new_directory(target, refusal=RescueRefusedError) as part:
         chosen = assessment.chosen
         assert chosen.source.directory.metadata_dir is not None
         _copy_tree(chosen.source.directory.metadata_dir, part / METADATA_LOG, with_unfinished=False)
@@ -86,18 +80,9 @@ def found_in(assessment: Assessment, target: Path, *, timestamp_ms: int) -> Foun
             1, assessment.cluster_id, assessment.voter.node_id, directory_id
         )
         (part / META_PROPERTIES).write_bytes(meta_properties_bytes(properties))
-        _sync(part / META_PROPERTIES)
+        sync(part / META_PROPERTIES)
         end = _begin_quorum(assessment, part, directory_id, timestamp_ms)
         _check(assessment, part, end)
-        _sync(part)
-        part.rename(target)
-        _sync(target.absolute().parent)
-    except OSError as error:
-        shutil.rmtree(part, ignore_errors=True)
-        raise StorageError(f"cannot write {error.filename or part}: {error.strerror}") from error
-    except BaseException:
-        shutil.rmtree(part, ignore_errors=True)
-        raise
     return FoundedQuorum(target, directory_id, end, None)
 
 
@@ -131,8 +116,8 @@ def found_in_place(assessment: Assessment, keep: Path, *, timestamp_ms: int) -> 
             _copy_tree(metadata_dir, keep / METADATA_LOG, with_unfinished=True)
             for name in (META_PROPERTIES, BOOTSTRAP_CHECKPOINT):
                 _copy_if_there(log_dir / name, keep / name)
-            _sync(keep)
-            _sync(keep.absolute().parent)
+            sync(keep)
+            sync(keep.absolute().parent)
         except OSError as error:
             raise StorageError(
                 f"cannot copy {log_dir} to {error.filename or keep}: {error.strerror}; nothing was "
@@ -147,8 +132,8 @@ def write_report(directory: Path, text: str, name: str) -> Path:
     """Write the report into the directory of the new quorum, durably; return its path."""
     path = directory / f"{REPORT_PREFIX}{name}.txt"
     path.write_text(text, encoding="utf-8")
-    _sync(path)
-    _sync(directory)
+    sync(path)
+    sync(directory)
     return path
 
 
@@ -214,21 +199,10 @@ def _copy_tree(source: Path, target: Path, *, with_unfinished: bool) -> None:
     for entry in sorted(source.iterdir()):
         if entry.is_file() and (with_unfinished or not is_unfinished(entry.name)):
             _copy_if_there(entry, target / entry.name)
-    _sync(target)
+    sync(target)
 
 
 def _copy_if_there(source: Path, target: Path) -> None:
     if source.is_file():
         shutil.copyfile(source, target)
-        _sync(target)
-
-
-def _sync(path: Path) -> None:
-    if path.is_dir():
-        OsDisk().sync_directory(os.fspath(path))
-        return
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        sync(target)

@@ -16,7 +16,6 @@ complete, synced and read again. Called by ``kraft restore``.
 
 from __future__ import annotations
 
-import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -25,12 +24,13 @@ from pathlib import Path
 
 from kraft._core.log.disk import OsDisk, write_atomically
 from kraft._core.snapshot.snapshot_file import SnapshotWriter
-from kraft.errors import InvalidRequestError, StorageError, UnsupportedVersionError
+from kraft.errors import InvalidRequestError, UnsupportedVersionError
 from kraft.metadata.backup import Backup
 from kraft.metadata.directory import METADATA_LOG, MetaProperties
 from kraft.metadata.facade import open_metadata
 from kraft.metadata.identifiers import random_uuid
 from kraft.metadata.log_records import read_records
+from kraft.metadata.new_directory import new_directory
 from kraft.metadata.snapshots import map_snapshot
 from kraft.raft.interface import WriteElectionState
 from kraft.raft.voters import Endpoint, KRaftVersionRange, ReplicaKey, VoterNode, VoterSet
@@ -174,8 +174,6 @@ def restore(
     has an epoch or a metadata.version with which that is not possible; UnsupportedVersionError for
     a record type without a rule; StorageError where a write fails.
     """
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise InvalidRequestError(f"{target} already exists: name a new directory")
     if epoch_margin < 1:
         raise InvalidRequestError(f"the margin of the epochs is {epoch_margin}: give 1 or more")
     manifest = backup.manifest
@@ -194,10 +192,8 @@ def restore(
     directory_id = directory_id or random_uuid()
     cluster_id = cluster_id or manifest.cluster_id
     voter = VoterNode(ReplicaKey(node_id, directory_id), endpoints, KRaftVersionRange(0, 1))
-    part = target.with_name(f"{target.name}.part")
-    try:
-        shutil.rmtree(part, ignore_errors=True)
-        (part / METADATA_LOG).mkdir(parents=True)
+    with new_directory(target) as part:
+        (part / METADATA_LOG).mkdir()
         counts = _write_snapshot(
             backup,
             part / METADATA_LOG,
@@ -212,14 +208,6 @@ def restore(
         )
         _begin(part, node_id, epoch, is_dynamic=bool(endpoints))
         open_metadata(part)
-        part.rename(target)
-        OsDisk().sync_directory(fspath(target.absolute().parent))
-    except OSError as error:
-        shutil.rmtree(part, ignore_errors=True)
-        raise StorageError(f"cannot write {error.filename or part}: {error.strerror}") from error
-    except BaseException:
-        shutil.rmtree(part, ignore_errors=True)
-        raise
     return Restored(
         target,
         cluster_id,
