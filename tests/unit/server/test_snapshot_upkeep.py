@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,7 @@ from kraft._core.snapshot.column_checkpoint import columns_path
 from kraft.metadata.column_writer import write_columns
 from kraft.server import snapshot_upkeep
 from kraft.server.config.loading import ServerConfig
+from kraft.server.disk.snapshots import StoredSnapshot
 from kraft.server.opening import OpenedStore, StoreOpening
 from kraft.server.snapshot_upkeep import SnapshotUpkeep
 from tests.unit.server.controller_nodes import (
@@ -118,6 +120,45 @@ def test_free_memory_is_returned_once_for_each_new_snapshot(
     assert not keep_up(opened, lambda: next(looks) > 20, least_size=1 << 30)
     opened.store.close()
     assert len(returned) == 1
+
+
+@pytest.mark.usefixtures("soon")
+def test_nothing_is_returned_or_written_while_new_snapshots_come(
+    stopped: ServerConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Heartbeats waited 270 ms for the return of memory amid the changes after a snapshot."""
+    returned: list[None] = []
+    monkeypatch.setattr(snapshot_upkeep, "return_free_memory", lambda: returned.append(None))
+    opened = StoreOpening(stopped).result()
+    latest = opened.store.latest_snapshot()
+    assert latest is not None
+    offsets = [latest.id.offset]
+
+    def next_snapshot() -> StoredSnapshot:
+        offsets.append(offsets[-1] + 1)
+        return latest._replace(id=latest.id._replace(offset=offsets[-1]))
+
+    monkeypatch.setattr(opened.store, "latest_snapshot", next_snapshot)
+    assert not keep_up(opened, lambda: len(offsets) > 9)
+    opened.store.close()
+    assert returned == []
+    assert not list(latest_in(stopped).parent.glob("*.columns*"))
+
+
+@pytest.mark.skipif(not Path("/proc/self/autogroup").exists(), reason="needs Linux's autogroup")
+def test_the_writer_of_columns_gives_way_to_the_processes_of_other_sessions() -> None:
+    code = (
+        "from kraft.metadata.column_writer import give_way; give_way();"
+        "print(open('/proc/self/autogroup').read())"
+    )
+    said = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        start_new_session=True,
+    )
+    assert said.stdout.split()[-2:] == ["nice", "19"]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc, and only glibc can return it")
