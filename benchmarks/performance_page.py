@@ -89,15 +89,20 @@ def keep(path: Path, directory: Path, *later: Path) -> None:
     """Store this run as the newest full run.
 
     Measurements of ``later`` runs of single suites replace those of the full run; the result names
-    these suites.
+    these suites and their commits.
     """
     made = json.loads(path.read_text())
     for single in map(json.loads, (each.read_text() for each in later)):
         replaced = {each["fullname"] for each in single["benchmarks"]}
         rest = [each for each in made["benchmarks"] if each["fullname"] not in replaced]
         made["benchmarks"] = rest + single["benchmarks"]
-        suites = {each["group"] for each in single["benchmarks"]}
-        made["by_themselves"] = sorted({*made.get("by_themselves", ()), *suites})
+        figures = single.get("figures", [])
+        works = {each["work"] for each in figures}
+        others = [each for each in made.get("figures", []) if each["work"] not in works]
+        made["figures"] = others + figures
+        suites = {each["group"] for each in single["benchmarks"]} - {"peers"}
+        commits = dict.fromkeys(sorted(suites), single["commit_info"]["id"])
+        made["by_themselves"] = made.get("by_themselves", {}) | commits
     if made.get("quick", True):
         raise SystemExit(f"{path}: no full run; a quick run's figures mean nothing")
     for old in directory.glob("full*.json"):
@@ -151,7 +156,8 @@ def speed(full: Kept) -> list[str]:
         *machine_lines(run.machine),
     ]
     if alone := full.result.get("by_themselves"):
-        lines += [f"Run by themselves, after the rest: {', '.join(alone)}.", ""]
+        suites = [f"{suite} (commit {report_text.commit_text(id)})" for suite, id in alone.items()]
+        lines += [f"Run by themselves, after the rest: {', '.join(suites)}.", ""]
     if run.java:
         lines += [f"Peers: Kafka's own classes and quorums on Java {run.java}, warmed up.", ""]
     for title, rows in GROUPS:
@@ -197,11 +203,11 @@ README_WORKS = (
     *("network_failover", "network_cold_start", "network_memory"),
     *("sweep_command", "regress_command"),
 )
-README_HEAD = ("work", "kraft", "peer", "ratio", "CPU ratio")
+README_HEAD = ("work", "kraft", "peer", "ratio", "CPU ratio", "note")
 
 
 def readme_table(full: Kept) -> list[str]:
-    """Return the README's table: works, medians and ratios of `README_WORKS`."""
+    """Return the README's table: works, medians, ratios and notes of `README_WORKS`."""
     run = Run(full.result)
     rows = {row.kraft: row for _, group in GROUPS for row in reversed(group)}
     shown = [rows[work] for work in README_WORKS if run.of(work, rows[work].total) is not None]
@@ -213,7 +219,7 @@ def brief(run: Run, rows: list[Row]) -> Iterable[list[str]]:
         ours, theirs = run.of(row.kraft, row.total), run.of(row.peer or "", row.total)
         medians = [report.figures(each).split("\n")[0].split(" / ")[0] for each in (ours, theirs)]
         ratios = (report.ratio(run, row), report.cpu_ratio(run, row))
-        yield [row.title, medians[0], medians[1] if theirs else "", *ratios]
+        yield [row.title, medians[0], medians[1] if theirs else "", *ratios, row.note]
 
 
 # -- the history

@@ -114,7 +114,10 @@ def test_the_newest_full_run_takes_the_place_of_the_one_before(tmp_path: Path) -
 def test_a_later_run_of_one_suite_takes_the_place_of_what_the_full_run_has(tmp_path: Path) -> None:
     full = run_of(1, {"bench_decode": 0.1, "bench_encode": 0.2}) | {"quick": False}
     later = run_of(1, {"bench_decode": 0.05})
+    later["commit_info"]["id"] = "2" * 40
     later["benchmarks"][0]["group"] = "codec"
+    full["figures"] = [{"work": "memory", "bytes": 9}, {"work": "other", "bytes": 1}]
+    later["figures"] = [{"work": "memory", "bytes": 3}]
     for name, run in (("full", full), ("later", later)):
         (tmp_path / f"{name}.json").write_text(json.dumps(run))
     history = tmp_path / "history"
@@ -123,7 +126,10 @@ def test_a_later_run_of_one_suite_takes_the_place_of_what_the_full_run_has(tmp_p
     assert kept_run is not None
     medians = [(each["name"], each["stats"]["median"]) for each in kept_run.result["benchmarks"]]
     assert sorted(medians) == [("bench_decode", 0.05), ("bench_encode", 0.2)]
-    assert "Run by themselves, after the rest: codec." in "\n".join(
+    held = {each["work"]: each["bytes"] for each in kept_run.result["figures"]}
+    assert held == {"memory": 3, "other": 1}
+    del kept_run.result["figures"]
+    assert "Run by themselves, after the rest: codec (commit 2222222222)." in "\n".join(
         performance_page.speed(kept_run)
     )
 
