@@ -79,6 +79,17 @@ def _has_same_meaning(content: bytearray, path: Path) -> bool:
         return False
 
 
+def test_the_snapshot_of_another_backup_is_found(source: Metadata, backup: Backup) -> None:
+    """It is sound, with the same name and size: only the checksum tells."""
+    other = write_backup(
+        source, backup.path.parent / "other", cluster_id=CLUSTER_ID, created_ms=NOW_MS + 1
+    )
+    assert other.manifest.size == backup.manifest.size
+    backup.snapshot.path.write_bytes(other.snapshot.path.read_bytes())
+    with pytest.raises(CorruptRecordError, match="SHA-256 is not that of the backup"):
+        read_backup(backup.path)
+
+
 def test_missing_files_are_named(backup: Backup, tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="is not a backup"):
         read_backup(tmp_path)
