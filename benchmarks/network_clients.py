@@ -125,7 +125,9 @@ class LoadConnection(asyncio.Protocol):
 
 
 class Heartbeat(NamedTuple):
-    """A heartbeat: when it was due, and how long after that its response came."""
+    """A heartbeat: when it was due, and how long after that its response came; after it was sent,
+    if that was a little earlier.
+    """
 
     due_s: float
     taken_s: float
@@ -238,6 +240,8 @@ class LightBrokers:
     async def _keep_alive(self, broker: LightBroker, due: float) -> None:
         while True:
             await asyncio.sleep(max(due - time.perf_counter(), 0))
+            # The loop's timers count whole milliseconds: one may end that much too early.
+            begun = min(due, time.perf_counter())
             try:
                 said = await self._beat_once(broker)
                 if said.is_fenced:
@@ -247,7 +251,7 @@ class LightBrokers:
                 await asyncio.sleep(0.05)
                 if broker.connection is not None and isinstance(error, OSError):
                     continue
-            self.heartbeats.append(Heartbeat(due, time.perf_counter() - due))
+            self.heartbeats.append(Heartbeat(due, time.perf_counter() - begun))
             due = max(due + INTERVAL_S, time.perf_counter())
 
     async def burst(self, brokers: Sequence[LightBroker]) -> None:

@@ -14,7 +14,7 @@ import pytest
 import kraft
 from kraft.testing.cluster import QuorumForTests
 from tests.harness import commands
-from tests.harness.commands import KRAFT, PATIENCE_S, PLAIN, eventually
+from tests.harness.commands import KRAFT, PATIENCE_S, PLAIN, eventually, heed_interrupts
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +35,12 @@ def watching(
     notes = directory / "notes"
     with notes.open("w") as errors:
         process = subprocess.Popen(
-            [*KRAFT, *words], stdout=subprocess.PIPE, stderr=errors, env=PLAIN, text=True
+            [*KRAFT, *words],
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            env=PLAIN,
+            text=True,
+            preexec_fn=heed_interrupts,
         )
     try:
         eventually(lambda: "watching cluster" in notes.read_text())
