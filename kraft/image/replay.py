@@ -18,6 +18,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kraft import records
+from kraft._core.table.compaction import Compaction
 from kraft._core.table.table import PartitionTable
 from kraft.errors import KraftError, OffsetOutOfRangeError, ReplayError
 from kraft.image.cluster import ClusterState
@@ -237,16 +238,23 @@ class MetadataState:
         self.table.forget(offset)
         self.state.forget(offset)
 
-    def compact(self) -> None:
-        """Drop the rows of removed partitions, and the journal: nothing before can be reverted.
+    def begin_compaction(self) -> Compaction:
+        """Begin to drop the rows of removed partitions, and drop the journal: nothing before can be
+        reverted.
 
-        Numbers of rows and topics change. Costs a pass over the table. Raises ReplayError while a
-        transaction is open, InvalidRequestError while an image of the table is in use.
+        Numbers of rows and topics change at the end. Raises ReplayError while a transaction is
+        open, InvalidRequestError while an image of the table is in use.
         """
         if self.transaction_start is not None:
             raise ReplayError("cannot compact the table: a transaction is open")
         self.forget(self.next_offset)
-        self.table.compact()
+        return self.table.begin_compaction()
+
+    def compact(self) -> None:
+        """Compact the table at once: a pass over it. Raises as `begin_compaction`."""
+        compaction = self.begin_compaction()
+        while compaction.step(1 + self.table.row_count):
+            pass
 
     def _replay(self, offset: int, value: bytes) -> None:
         record = decode_value(value)

@@ -115,7 +115,7 @@ class MetadataPublishing:
     @property
     def is_idle(self) -> bool:
         """Whether no image is in use, apart from the last one."""
-        return self._output is None and not self.has_work
+        return self._generation is None and not self.has_work
 
     @property
     def _has_slice(self) -> bool:

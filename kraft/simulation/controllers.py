@@ -225,7 +225,8 @@ class SimulatedController:
             self.checked_image = None
             # A snapshot may be under way, and use its image.
             with suppress(InvalidRequestError):
-                controller.compact(self.now_ms())
+                while controller.compact(self.now_ms()):
+                    pass
                 self.cluster.counts["compactions"] += 1
             self.images.publish(controller.committed_offset)
 

@@ -73,6 +73,7 @@ cdef class TableRows(PartitionColumns):
     cdef int index_rows(self, int64_t count) noexcept nogil
     cdef list _live_image_offsets(self)
     cdef object own_topics(self)
+    cdef object take_rows_of(self, TableRows other)
     cdef object _refuse_beside_images(self, str what)
     cdef inline bint falls(self, int64_t offset) noexcept nogil:
         """Return whether `offset` lies before that of a change in the journal."""

@@ -67,15 +67,6 @@ class TableRows(PartitionColumns):
     def is_indexed(self) -> bool:
         """Whether the index holds every row."""
 
-    def compact(self) -> None:
-        """Drop the rows of removed topics and give every topic one extent of rows.
-
-        Row and topic numbers change, directory numbers do not. A partition after a gap in its
-        topic's ids stays outside of the extent. Costs a pass over the table. Raises ReplayError
-        while the journal holds changes, because they name rows, and InvalidRequestError while an
-        image is alive.
-        """
-
     @property
     def is_compact(self) -> bool:
         """Whether no row is dead and every partition is in its topic's extent.

@@ -10,7 +10,7 @@ three uses. Each takes time in proportion to the changes, not to the size of the
 - deltas (``images``) list the changes for publishers.
 
 Invariants:
-- Rows are appended and do not move while the journal holds anything; only ``compact`` moves them.
+- Rows are appended and do not move while the journal holds anything; only a compaction moves them.
 - The broker index holds the rows below ``indexed_row_count``: adding rows costs nothing there until
   the next query.
 - A row of a removed topic keeps its values, with ``topic`` set to ``-1 - number``, so that the
@@ -487,53 +487,17 @@ cdef class TableRows(PartitionColumns):
     def is_indexed(self):
         return self.indexed_row_count == self.row_count
 
-    # -- compaction
+    # -- compaction (see `compaction`)
 
-    def compact(self):
-        self._refuse_beside_images("compact the table")
-        if self.has_journal():
-            raise ReplayError("cannot compact the table: its journal holds changes")
-        self.ensure_checked()
-        cdef TableRows fresh = type(self)(capacity=self.partition_count, stride=self.stride)
-        cdef PartitionState state
-        cdef int64_t topic, number, count, index, row
-        cdef int32_t name_size = 0
-        cdef const uint8_t *name
-        cdef int32_t *pairs
-        cdef int failed = 0
-        with nogil:
-            for topic in range(self.topics.ids.count):
-                if not self.topics.entry(topic).alive:
-                    continue
-                name = self.topics.names.name(topic, &name_size)
-                number = fresh.add_topic(name, name_size, self.topic_id(topic), 0)
-                if number < 0:
-                    failed = <int>number
-                    break
-                count = 0
-                pairs = self.rows_of_topic(topic, &count)
-                if pairs == NULL and count:
-                    failed = NO_MEMORY
-                    break
-                for index in range(count):
-                    self.load_row(pairs[2 * index + 1], &state)
-                    row = fresh.append_row(<int32_t>number, pairs[2 * index], 0)
-                    if row < 0 or fresh.store_row(row, &state) < 0:
-                        failed = NO_MEMORY
-                        break
-                free(pairs)
-                if failed:
-                    break
-        if failed:
-            # A mapped checkpoint may hold a name or an id twice: its CRCs do not detect that.
-            raise refusal(failed, "the table cannot be compacted")
-        self.blocks, fresh.blocks = fresh.blocks, self.blocks
-        self.free_blocks, fresh.free_blocks = fresh.free_blocks, self.free_blocks
-        self.irregular_count = fresh.irregular_count
-        self.row_count = fresh.row_count
-        self.partition_count = fresh.partition_count
-        self.topics = fresh.topics
-        self._adopt(fresh.arrays, fresh.capacity, fresh.stride)
+    cdef object take_rows_of(self, TableRows other):
+        """Continue with the topics and rows of `other`, which ends as an owner of the old ones."""
+        self.blocks, other.blocks = other.blocks, self.blocks
+        self.free_blocks, other.free_blocks = other.free_blocks, self.free_blocks
+        self.irregular_count = other.irregular_count
+        self.row_count = other.row_count
+        self.partition_count = other.partition_count
+        self.topics = other.topics
+        self._adopt(other.arrays, other.capacity, other.stride)
         self.index.clear()
         self.indexed_row_count = 0
 

@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from typing_extensions import Buffer
 
 from kraft._core.bytes.batch import BatchBuilder
+from kraft._core.table.compaction import Compaction
 from kraft._core.table.images import TableDelta, TableImage
 from kraft._core.table.rows import TableRows
 
@@ -89,6 +90,16 @@ class PartitionTable(TableRows):
 
         Rows and topics get new numbers, directories keep theirs.
         """
+
+    def begin_compaction(self) -> Compaction:
+        """Begin to drop the rows of removed topics; see :class:`Compaction`.
+
+        Raises ReplayError while the journal holds changes, because they name rows, and
+        InvalidRequestError while an image is alive.
+        """
+
+    def compact(self) -> None:
+        """Compact the table at once: a pass over it. Raises as ``begin_compaction``."""
 
     def encode_partitions(
         self, builder: BatchBuilder, rows: ArrayLike | None = None, *, version: int

@@ -21,6 +21,7 @@ from kraft._core.table.row_encoder cimport encode_rows, encode_topic
 from kraft._core.table.rows cimport NO_MEMORY, state_as_dict
 from kraft._core.bytes.wire cimport unlikely
 
+from kraft._core.table.compaction import Compaction
 from kraft._core.table.record_rows import clear_elr
 from kraft.errors import (
     InvalidRequestError, OffsetOutOfRangeError, UnknownTopicOrPartitionError,
@@ -94,6 +95,16 @@ cdef class PartitionTable(TableRows):
                     raise MemoryError("no memory for the table of an image")
             free(pairs)
         return fresh
+
+    # -- compaction
+
+    def begin_compaction(self):
+        return Compaction(self, type(self)(capacity=self.partition_count, stride=self.stride))
+
+    def compact(self):
+        compaction = self.begin_compaction()
+        while compaction.step(1 + self.row_count):
+            pass
 
     # -- encoding
 

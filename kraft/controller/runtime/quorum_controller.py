@@ -35,6 +35,7 @@ from typing import Any, NamedTuple
 
 from kraft._core.bytes.batch import assign_offsets
 from kraft._core.decide.placement import ReplicaPlacer
+from kraft._core.table.compaction import Compaction
 from kraft.controller.brokers.sessions import BrokerSessions
 from kraft.controller.decision import Decision, Records
 from kraft.controller.runtime.bootstrap import activation_records
@@ -60,6 +61,9 @@ from kraft.errors import (
 )
 from kraft.image.replay import MetadataState
 from kraft.records import Record, Uuid
+
+#: Rows that one step of a compaction moves; takes 1 to 2 ms.
+ROWS_MOVED_AT_ONCE = 5_000
 
 
 class _PendingAnswer(NamedTuple):
@@ -113,6 +117,7 @@ class QuorumController:
         self._transaction: Transaction | None = None
         #: The operation that is decided in several events, and may know rows of the table.
         self._unfinished: Operation | None = None
+        self._compaction: Compaction | None = None
         #: Control batches that the raft layer appended and that are not committed yet.
         self._control_batches: deque[tuple[int, memoryview]] = deque()
         #: Operations that wait for the raft layer's response about kraft.version, by number.
@@ -148,16 +153,27 @@ class QuorumController:
             and self.cluster.transaction_start is None
         )
 
-    def compact(self, now_ms: float) -> None:
-        """Drop the rows of removed partitions. Call it if `is_compaction_due`, with all committed.
+    @property
+    def is_compacting(self) -> bool:
+        """Whether a compaction has begun and not ended: call only `compact`, nothing may change."""
+        return self._compaction is not None
 
-        Raises InvalidRequestError while an image of the table is in use.
+    def compact(self, now_ms: float) -> bool:
+        """Take a step to drop the rows of removed partitions; return whether more are left.
+
+        Begin if `is_compaction_due`, with all committed. A step takes one to two milliseconds.
+        Raises InvalidRequestError while an image of the table is in use; the next call begins anew.
         """
-        cluster = self.cluster
-        assert self.stable_offset == cluster.next_offset, "a revert would need the journal"
-        cluster.compact()
+        compaction, self._compaction = self._compaction, None
+        if compaction is None:
+            assert self.stable_offset == self.cluster.next_offset, "a revert would need the journal"
+            compaction = self.cluster.begin_compaction()
+        if compaction.step(ROWS_MOVED_AT_ONCE):
+            self._compaction = compaction
+            return True
         if self.is_active:
-            self._periodic.index_partitions(cluster, self.queue, now_ms)
+            self._periodic.index_partitions(self.cluster, self.queue, now_ms)
+        return False
 
     # -- requests
 
@@ -439,6 +455,7 @@ class QuorumController:
         if self.is_active:
             raise ReplayError("a snapshot was loaded on the active controller")
         self.context.cluster = cluster
+        self._compaction = None
         self._touched_brokers = cluster.state.brokers.watch()
         self.committed_offset = cluster.next_offset
         self._forget_control_batches()

@@ -1,0 +1,22 @@
+"""Compaction of a table, in steps: its live rows move into another, which takes its place."""
+
+from typing import final
+
+from kraft._core.table.rows import TableRows
+
+@final
+class Compaction:
+    """Begin with ``PartitionTable.begin_compaction``, and call `step` until it returns False.
+
+    Drops the rows of removed topics and gives every topic one extent of rows. Row and topic numbers
+    change at the last step, directory numbers do not. A partition after a gap in its topic's ids
+    stays outside of the extent. An object that is dropped before has changed nothing.
+    """
+
+    def __init__(self, table: TableRows, fresh: TableRows) -> None: ...
+    def step(self, max_rows: int) -> bool:
+        """Copy ``max_rows`` live rows; return whether some are left. About 0.2 us a row.
+
+        Raises ReplayError if the table has changed since the first step: begin again.
+        InvalidRequestError while an image is alive.
+        """
