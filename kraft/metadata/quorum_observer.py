@@ -22,7 +22,6 @@ from collections.abc import Callable, Generator
 from typing import NamedTuple, TypeVar
 
 from kraft._core.bytes.batch import BatchTable, scan
-from kraft._core.snapshot.snapshot_file import SnapshotReader
 from kraft.errors import (
     FENCED_LEADER_EPOCH,
     NONE,
@@ -33,6 +32,7 @@ from kraft.errors import (
     KraftError,
 )
 from kraft.image.replay import MetadataState
+from kraft.metadata.snapshot_stream import SnapshotStream
 from kraft.network.quorum_client import QuorumRefusedError
 from kraft.raft.rpc import (
     DescribeQuorumRequest,
@@ -52,13 +52,25 @@ from kraft.raft.voters import ReplicaKey
 R = TypeVar("R")
 #: Receives the fraction of the snapshot that was downloaded, from 0 to 1.
 OnProgress = Callable[[float], object]
-#: Yields a request and receives its response; yields None to wait for `PAUSE_S`.
-Asking = Generator[Request | None, Response | None, R]
+
+
+class Ahead(NamedTuple):
+    """A request that is yielded again next, to receive its response: it may be sent already."""
+
+    request: Request
+
+
+#: Yields a request and receives its response; yields None to wait for `PAUSE_S`, and `Ahead`.
+Asking = Generator[Request | Ahead | None, Response | None, R]
 
 PAUSE_S = 0.1
 #: The largest snapshot that is downloaded, in bytes: enough for 20 million partitions.
 MAX_SNAPSHOT_BYTES = 2 << 30
 FETCH_BYTES = 8 << 20
+#: The bytes of a snapshot that one request asks for. The processor's caches hold a part from the
+#: socket to the columns. kraft's leader sends no more by default
+#: (controller.quorum.fetch.snapshot.max.bytes).
+PART_BYTES = 1 << 20
 _READER = ReplicaKey(-1)
 #: Records that are not committed are kept up to this size. Beyond it they are fetched again later.
 _MAX_TAIL_BYTES = 64 << 20
@@ -244,45 +256,51 @@ class QuorumObserver:
 
     def _download(self, snapshot_id: OffsetAndEpoch) -> Asking[MetadataState | None]:
         """Return the state of the leader's snapshot; None if the leader no longer has it."""
-        data = bytearray()
-        while True:
-            fetched = yield FetchSnapshotRequest(
-                self._cluster_id,
-                _READER,
-                self._leader_epoch,
-                snapshot_id,
-                len(data),
-                FETCH_BYTES,
-            )
-            assert isinstance(fetched, FetchSnapshotResponse)
-            if fetched.error in _LEADER_CHANGED or fetched.error in _SNAPSHOT_GONE:
-                return None
-            _check(fetched.error, "FetchSnapshot")
-            part = fetched.data
-            assert not isinstance(part, SnapshotSlice)
-            if fetched.size > MAX_SNAPSHOT_BYTES:
-                raise KraftError(
-                    f"the snapshot has {fetched.size} bytes; at most {MAX_SNAPSHOT_BYTES} are read"
-                )
-            if fetched.snapshot_id != snapshot_id or fetched.position != len(data) or not part:
-                raise CorruptRecordError(
-                    f"the leader sent {len(part)} bytes of snapshot {fetched.snapshot_id} from "
-                    f"position {fetched.position} on, not {snapshot_id} from {len(data)} on"
-                )
-            data += part
-            self._on_progress(min(len(data) / fetched.size, 1.0))
-            if len(data) >= fetched.size:
-                break
-        reader = SnapshotReader(data)
-        if len(data) != fetched.size or reader.info.epoch != snapshot_id.epoch:
-            raise CorruptRecordError(
-                f"snapshot {snapshot_id} has {len(data)} bytes of {fetched.size}, and epoch "
-                f"{reader.info.epoch}"
-            )
+        request = self._part_request(snapshot_id, 0)
+        position = 0
         state = MetadataState()
         with state.loading_snapshot(snapshot_id.offset) as callbacks:
-            reader.read(state.table, **callbacks)
+            stream = SnapshotStream(state.table, callbacks, snapshot_id.epoch)
+            while True:
+                fetched = yield request
+                assert isinstance(fetched, FetchSnapshotResponse)
+                if fetched.error in _LEADER_CHANGED or fetched.error in _SNAPSHOT_GONE:
+                    return None
+                _check(fetched.error, "FetchSnapshot")
+                part = fetched.data
+                assert not isinstance(part, SnapshotSlice)
+                size = fetched.size
+                if size > MAX_SNAPSHOT_BYTES:
+                    raise KraftError(
+                        f"the snapshot has {size} bytes; at most {MAX_SNAPSHOT_BYTES} are read"
+                    )
+                end = position + len(part)
+                if (
+                    (fetched.snapshot_id, fetched.position) != (snapshot_id, position)
+                    or not part
+                    or end > size
+                ):
+                    raise CorruptRecordError(
+                        f"the leader sent {len(part)} bytes of snapshot {fetched.snapshot_id} from "
+                        f"position {fetched.position} of {size} on, not {snapshot_id} from "
+                        f"{position} on"
+                    )
+                if end < size:
+                    # The leader reads the next part while this one is loaded.
+                    request = self._part_request(snapshot_id, end)
+                    yield Ahead(request)
+                stream.add(part, size)
+                self._on_progress(end / size)
+                position = end
+                if end == size:
+                    break
+            stream.finish()
         return state
+
+    def _part_request(self, snapshot_id: OffsetAndEpoch, position: int) -> FetchSnapshotRequest:
+        return FetchSnapshotRequest(
+            self._cluster_id, _READER, self._leader_epoch, snapshot_id, position, PART_BYTES
+        )
 
 
 def _check(error: int, asked: str) -> None:

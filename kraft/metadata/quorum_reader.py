@@ -18,6 +18,7 @@ from kraft.image.replay import MetadataState
 from kraft.metadata.facade import Metadata
 from kraft.metadata.quorum_observer import (
     PAUSE_S,
+    Ahead,
     Asking,
     LoadedSnapshot,
     OnProgress,
@@ -51,6 +52,9 @@ def run_requests(
         while True:
             if request is None:
                 pause(PAUSE_S)
+                request = asking.send(None)
+            elif isinstance(request, Ahead):
+                client.ask_ahead(request.request)
                 request = asking.send(None)
             else:
                 request = asking.send(client.ask(request))

@@ -12,10 +12,12 @@ import secrets
 import socket
 import ssl
 import time
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from typing import NamedTuple
 
+from kraft._core.bytes.receive_buffer import ReceiveBuffer
 from kraft.errors import (
     ILLEGAL_SASL_STATE,
     MISMATCHED_ENDPOINT_TYPE,
@@ -41,7 +43,13 @@ from kraft.protocol.describe_cluster import (
     decode_describe_cluster,
     encode_describe_cluster,
 )
-from kraft.protocol.headers import Api, newest_common_version, read_response_header, request_frame
+from kraft.protocol.headers import (
+    Api,
+    Body,
+    newest_common_version,
+    read_response_header,
+    request_frame,
+)
 from kraft.protocol.raft_rpcs import API_OF_REQUEST, decode_response, encode_request
 from kraft.protocol.releases import FIRST_RELEASES
 from kraft.protocol.sasl_authenticate import (
@@ -65,6 +73,11 @@ Address = tuple[str, int]
 #: How long a leader may be silent before the other controllers are asked who leads, and how often.
 WATCH_S = 1.0
 _MAX_RESPONSE_SIZE = 100 * 1024 * 1024
+# Larger responses are received into reused memory, which comes in blocks of this size.
+_SMALL_SIZE = 64 * 1024
+# The size that a response claims decides no larger allocation than this: a part of a snapshot and
+# the bytes around it.
+_FIRST_SIZE = 1024 * 1024 + 4096
 # The listener's name is arbitrary for a client: it only names endpoints in responses.
 _LISTENER = "CONTROLLER"
 # Every listener of a broker serves Produce, and no listener of a controller.
@@ -84,6 +97,15 @@ class ClientSecurity(NamedTuple):
     credentials: ClientCredentials | None = None
 
 
+class _Sent(NamedTuple):
+    """A request that has no response yet."""
+
+    request: Request | None
+    api: Api
+    version: int
+    correlation: int
+
+
 class ControllerConnection:
     """A connection to one controller, after the handshakes."""
 
@@ -101,6 +123,8 @@ class ControllerConnection:
         self._client_id = client_id
         self._deadline = deadline
         self._correlation = 0
+        #: The requests that `send_ahead` has sent, in the order of their responses.
+        self._ahead: deque[_Sent] = deque()
         #: Whether the controller has answered a request as the leader.
         self.is_leader = False
         #: Whether the controller has answered a request after the handshakes.
@@ -198,44 +222,68 @@ class ControllerConnection:
             )
         return version
 
-    def ask(self, api: Api, version: int, body: bytes) -> tuple[bytes, int]:
+    def ask(self, api: Api, version: int, body: bytes) -> tuple[Body, int]:
         """Return the response, and the position of its body. Raises OSError, CorruptRecordError."""
+        while self._ahead:
+            # Nobody wants their responses any more.
+            self._response(self._ahead.popleft())
+        return self._response(self._send(None, api, version, body))
+
+    def _send(self, request: Request | None, api: Api, version: int, body: bytes) -> _Sent:
         self._correlation += 1
         self._socket.settimeout(self._time_left())
         self._socket.sendall(request_frame(api, version, self._correlation, self._client_id, body))
+        return _Sent(request, api, version, self._correlation)
+
+    def _response(self, sent: _Sent) -> tuple[Body, int]:
         start = self._receive(4)
         size = int.from_bytes(start, "big", signed=True)
         if not 0 <= size <= _MAX_RESPONSE_SIZE:
             raise CorruptRecordError(
-                f"the response begins with {start!r}, a size of {size} bytes; at most "
+                f"the response begins with {bytes(start)!r}, a size of {size} bytes; at most "
                 f"{_MAX_RESPONSE_SIZE} are read"
             )
         frame = self._receive(size)
-        correlation, at = read_response_header(frame, api, version)
-        if correlation != self._correlation:
+        correlation, at = read_response_header(frame, sent.api, sent.version)
+        if correlation != sent.correlation:
             raise CorruptRecordError(
-                f"the peer answered request {correlation} instead of {self._correlation}"
+                f"the peer answered request {correlation} instead of {sent.correlation}"
             )
         self.has_answered = True
         return frame, at
 
-    def _receive(self, size: int) -> bytes:
-        received = bytearray()
-        while len(received) < size:
+    def _receive(self, size: int) -> Body:
+        """Return the next bytes; memory grows with those that arrive."""
+        if size <= _SMALL_SIZE:
+            small = bytearray(size)
+            self._receive_into(memoryview(small))
+            return bytes(small)
+        buffer = memoryview(ReceiveBuffer(min(size, _FIRST_SIZE)))
+        received = 0
+        while True:
+            self._receive_into(buffer[received:])
+            if len(buffer) == size:
+                return buffer.toreadonly()
+            received = len(buffer)
+            larger = memoryview(ReceiveBuffer(min(size, 4 * received)))
+            larger[:received] = buffer
+            buffer = larger
+
+    def _receive_into(self, buffer: memoryview) -> None:
+        while buffer:
             left = self._time_left()
             is_watched = self.watch is not None and left > WATCH_S
             self._socket.settimeout(WATCH_S if is_watched else left)
             try:
-                part = self._socket.recv(min(size - len(received), 1 << 20))
+                received = self._socket.recv_into(buffer)
             except TimeoutError:
                 if self.watch is None or not is_watched:
                     raise
                 self.watch()
                 continue
-            if not part:
+            if not received:
                 raise ConnectionResetError("the connection was closed")
-            received += part
-        return bytes(received)
+            buffer = buffer[received:]
 
     def offered_mechanisms(self) -> list[str] | None:
         """Return the SASL mechanisms of the listener; None if it does not use SASL."""
@@ -244,10 +292,22 @@ class ControllerConnection:
         chosen = SaslHandshakeResponseData.decode(frame, 1, at)
         return None if chosen.error_code == ILLEGAL_SASL_STATE else chosen.mechanisms
 
+    def send_ahead(self, request: Request) -> None:
+        """Send a request now; `request` with the same object receives its response later.
+
+        The controller works on it meanwhile. Raises OSError.
+        """
+        api = API_OF_REQUEST[type(request)]
+        version = self.version(api)
+        self._ahead.append(self._send(request, api, version, encode_request(request, version)))
+
     def request(self, request: Request) -> Response:
         api = API_OF_REQUEST[type(request)]
         version = self.version(api)
-        frame, at = self.ask(api, version, encode_request(request, version))
+        if self._ahead and self._ahead[0].request is request:
+            frame, at = self._response(self._ahead.popleft())
+        else:
+            frame, at = self.ask(api, version, encode_request(request, version))
         return decode_response(api, version, frame, at, _LISTENER)
 
     def describe_cluster(self) -> ClusterDescription:

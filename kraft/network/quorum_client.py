@@ -236,6 +236,21 @@ class QuorumClient:
             is_quick=isinstance(request, DescribeQuorumRequest),
         )
 
+    def ask_ahead(self, request: Request) -> None:
+        """Send a request now, if the leader is connected; `ask` with the same object is to follow.
+
+        `ask` sends it where this method did not, and again where the connection fails.
+        """
+        connection = self._connection
+        if connection is None or not connection.is_leader:
+            return
+        connection.set_deadline(time.monotonic() + self.request_timeout_s)
+        try:
+            connection.send_ahead(request)
+        except OSError:
+            # A part of the request may have been sent.
+            self.close()
+
     def call(
         self, api: Api, request: Message, response_type: type[M], error_of: Callable[[M], int]
     ) -> Answered[M]:

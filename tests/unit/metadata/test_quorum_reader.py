@@ -76,7 +76,9 @@ def read(leader: RecordedLeader, seen: list[float] | None = None) -> Metadata:
     request = next(reading)
     while True:
         try:
-            request = reading.send(None if request is None else leader.answer(request))
+            request = reading.send(
+                leader.answer(request) if isinstance(request, m.Request) else None
+            )
         except StopIteration as end:
             return Metadata(end.value)
 

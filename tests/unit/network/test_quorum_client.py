@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import socket
 import threading
 import time
@@ -288,3 +289,82 @@ def test_an_unsupported_request_is_an_error() -> None:
         assert versions.supported == {"kraft.version": KRaftVersionRange(0, 1)}
         with pytest.raises(UnsupportedVersionError, match="does not serve DescribeCluster"):
             client.describe_cluster()
+
+
+def part_request(position: int) -> m.FetchSnapshotRequest:
+    return m.FetchSnapshotRequest(None, ReplicaKey(-1), 7, m.OffsetAndEpoch(9, 7), position)
+
+
+def part_of(request: m.Request, size: int = 1000) -> m.Response:
+    assert isinstance(request, m.FetchSnapshotRequest)
+    data = random.Random(request.position).randbytes(size)
+    return m.FetchSnapshotResponse(
+        0, 7, 1, (), request.snapshot_id, 1 << 30, request.position, data
+    )
+
+
+def parts_asked(nodes: RunningNodes) -> list[tuple[int, int]]:
+    """Return the nodes that were asked for parts of the snapshot, with the positions."""
+    return [
+        (id, each.position) for id, each in nodes.asked if isinstance(each, m.FetchSnapshotRequest)
+    ]
+
+
+def test_a_request_sent_ahead_is_answered_while_the_client_does_something_else() -> None:
+    with RunningNodes(answer=part_of) as nodes, QuorumClient(nodes.addresses(0)) as client:
+        first, second, third = map(part_request, (1, 2, 3))
+        assert client.ask(first) == part_of(first)
+        client.ask_ahead(second)
+        client.ask_ahead(third)
+        end = time.monotonic() + 20
+        while (1, 2) not in parts_asked(nodes):
+            assert time.monotonic() < end
+            time.sleep(0.01)
+        assert client.ask(second) == part_of(second)
+        assert client.ask(third) == part_of(third)
+        assert parts_asked(nodes) == [(0, 1), (1, 1), (1, 2), (1, 3)]
+
+
+def test_the_response_of_a_request_sent_ahead_is_dropped_for_another_request() -> None:
+    with RunningNodes(answer=part_of) as nodes, QuorumClient(nodes.addresses(1)) as client:
+        client.describe_quorum()
+        second = part_request(2)
+        client.ask_ahead(second)
+        assert client.ask(part_request(1)) == part_of(part_request(1))
+        client.ask_ahead(part_request(3))
+        assert client.describe_quorum().leader_id == 1
+        assert client.ask(second) == part_of(second)
+        assert parts_asked(nodes) == [(1, 2), (1, 1), (1, 3), (1, 2)]
+
+
+def test_a_request_sent_ahead_moves_to_the_next_leader() -> None:
+    with RunningNodes(answer=part_of) as nodes, QuorumClient(nodes.addresses(0, 1)) as client:
+        client.describe_quorum()
+        nodes.leader_id = 2
+        second = part_request(2)
+        client.ask_ahead(second)
+        assert client.ask(second) == part_of(second)
+        assert parts_asked(nodes) == [(1, 2), (2, 2)]
+
+
+def test_without_a_connection_nothing_is_sent_ahead() -> None:
+    with RunningNodes(answer=part_of) as nodes, QuorumClient(nodes.addresses(1)) as client:
+        second = part_request(2)
+        client.ask_ahead(second)
+        assert not nodes.asked
+        assert client.ask(second) == part_of(second)
+        client.abort()
+        client.ask_ahead(second)
+        with pytest.raises(QuorumUnreachableError, match="the client was closed"):
+            client.ask(second)
+
+
+@pytest.mark.parametrize("size", [1, 65_000, 66_000, 1 << 20, 5_000_000])
+def test_responses_of_any_size_are_received_whole(size: int) -> None:
+    with (
+        RunningNodes(answer=lambda request: part_of(request, size)) as nodes,
+        QuorumClient(nodes.addresses(1)) as client,
+    ):
+        for position in range(3):
+            request = part_request(position)
+            assert client.ask(request) == part_of(request, size)
