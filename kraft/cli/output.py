@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 
 #: A longer table is printed plain on a terminal too: laying it out would take too long.
 _MAX_RICH_ROWS = 2000
+#: Lines that one call writes. Where PYTHONUNBUFFERED is set, each call is a system call.
+LINES_AT_ONCE = 1000
+_ITEMS_AT_ONCE = 20
 
 
 class Advance(Protocol):
@@ -58,7 +62,7 @@ class Output:
     def document_with_list(self, document: dict[str, Any], name: str, items: Iterable[Any]) -> None:
         """Print ``document`` with the list ``items`` as its last member ``name``.
 
-        Encodes one item at a time: memory does not grow with the list. ``document`` is not empty.
+        Encodes few items at a time: memory does not grow with the list. ``document`` is not empty.
         """
         self._write_with_list(document, name, items, depth=0)
         sys.stdout.write("\n")
@@ -69,7 +73,7 @@ class Output:
     ) -> None:
         """Print a list of documents, each with its items as its last member ``name``.
 
-        As `document_with_list`: encodes one item at a time.
+        As `document_with_list`: encodes few items at a time.
         """
         is_first = True
         for document, items in documents:
@@ -88,9 +92,14 @@ class Output:
         opening = self._indented(encode({**document, name: []}), depth)
         write(opening[: opening.rindex("[")])
         is_first = True
-        for item in items:
+        rest = iter(items)
+        # An indented item has another indentation inside of a list.
+        while some := list(islice(rest, 1 if self.is_terminal else _ITEMS_AT_ONCE)):
             write(self._separator(depth + 2, is_first=is_first))
-            write(self._indented(encode(item), depth + 2))
+            if self.is_terminal:
+                write(self._indented(encode(some[0]), depth + 2))
+            else:
+                write(encode(some)[1:-1])
             is_first = False
         write(self._closing(depth + 1, is_empty=is_first) + opening[opening.rindex("]") + 1 :])
 
@@ -182,6 +191,13 @@ class Output:
 
             content = Panel(content, title=title, title_align="left", expand=False)
         self.console.print(content)
+
+
+def write_lines(lines: Iterable[str]) -> None:
+    """Write lines to stdout, many at a time, so that millions take seconds."""
+    rest = iter(lines)
+    while some := list(islice(rest, LINES_AT_ONCE)):
+        sys.stdout.write("\n".join(some) + "\n")
 
 
 @contextmanager

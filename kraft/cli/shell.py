@@ -64,18 +64,27 @@ def shell(
 
       echo 'tree /image/features' | kraft shell --from /var/lib/kafka/metadata
     """  # noqa: E501
+    from kraft.cli.output import LINES_AT_ONCE, write_lines
     from kraft.shell.commands import MetadataShell, ShellUsageError
     from kraft.shell.nodes import root_of
 
     failures = 0
+    lines: list[str] = []
 
     def write(line: str) -> None:
-        sys.stdout.write(line + "\n")
+        lines.append(line)
+        if len(lines) == LINES_AT_ONCE:
+            flush()
+
+    def flush() -> None:
+        write_lines(lines)
+        lines.clear()
+        sys.stdout.flush()
 
     def fail(line: str) -> None:
         nonlocal failures
         failures += 1
-        sys.stdout.flush()
+        flush()
         print(line, file=sys.stderr)
 
     is_typed = not words and sys.stdin.isatty()
@@ -100,8 +109,8 @@ def shell(
                         break
                 except ShellUsageError as error:
                     fail(str(error))
-                sys.stdout.flush()
-    sys.stdout.flush()
+                flush()
+    flush()
     if failures and not is_typed:
         raise typer.Exit(REFUSED)
 

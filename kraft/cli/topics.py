@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -101,7 +103,7 @@ def list_topics(
 
       kraft topics list --from /var/lib/kafka/metadata --at 1200
     """
-    from kraft.cli.output import Output
+    from kraft.cli.output import Output, write_lines
 
     metadata = source.read()
     names = sorted(metadata.topics)
@@ -110,7 +112,7 @@ def list_topics(
     if as_json:
         Output(as_json=True).document(names)
         return
-    sys.stdout.writelines(f"{name}\n" for name in names)
+    write_lines(names)
 
 
 @app.command(epilog=EPILOG)
@@ -187,11 +189,8 @@ def describe(
     output = Output(as_json=as_json)
     if as_json:
         shown = (
-            (
-                topic_document(metadata, topic),
-                map(_partition_document, _rows(metadata, topic, mask)),
-            )
-            for topic in selected
+            (topic_document(metadata, topic), map(_partition_document, partitions))
+            for topic, partitions in _partitions_by_topic(metadata, selected, mask)
             if mask is None or mask[topic.rows].any()
         )
         output.documents_with_lists(shown, "partitions")
@@ -225,7 +224,7 @@ def _partition_document(info: PartitionInfo) -> dict[str, Any]:
         "removingReplicas": list(info.removing_replicas),
         "elr": list(info.elr),
         "lastKnownElr": list(info.last_known_elr),
-        "directories": [str(directory) for directory in info.directories],
+        "directories": list(map(_uuid_text, info.directories)),
     }
 
 
@@ -269,10 +268,17 @@ def _selected(metadata: Metadata, names: Sequence[str] | None) -> list[TopicInfo
     return [found[name] for name in sorted(found)]
 
 
-def _rows(metadata: Metadata, topic: TopicInfo, mask: Mask | None) -> Iterator[PartitionInfo]:
-    rows = topic.rows if mask is None else topic.rows[mask[topic.rows]]
-    for row in rows:
-        yield metadata.partitions.row(int(row))
+def _partitions_by_topic(
+    metadata: Metadata, topics: Sequence[TopicInfo], mask: Mask | None
+) -> Iterator[tuple[TopicInfo, Iterator[PartitionInfo]]]:
+    """Yield each topic with its partitions, those of ``mask`` only; use them up one by one."""
+    import numpy as np
+
+    selected = [topic.rows if mask is None else topic.rows[mask[topic.rows]] for topic in topics]
+    # Across topics: most have few partitions.
+    partitions = metadata.partitions.rows(np.concatenate(selected)) if selected else iter(())
+    for topic, rows in zip(topics, selected, strict=True):
+        yield topic, islice(partitions, len(rows))
 
 
 def _replication_factor(metadata: Metadata, topic: TopicInfo) -> int:
@@ -311,16 +317,15 @@ def _partition(info: PartitionInfo) -> list[tuple[str, object]]:
 
 
 def _print_lines(metadata: Metadata, topics: Sequence[TopicInfo], mask: Mask | None) -> None:
-    from kraft.cli.output import progress
+    from kraft.cli.output import progress, write_lines
 
     total = sum(topic.partition_count for topic in topics)
     done = 0
     with progress("describing", total, shown=_is_long(total)) as advance:
-        for topic in topics:
+        for topic, partitions in _partitions_by_topic(metadata, topics, mask):
             if mask is None:
-                sys.stdout.write(_line(_header(metadata, topic)))
-            for info in _rows(metadata, topic, mask):
-                sys.stdout.write("\t" + _line(_partition(info)))
+                write_lines([_line(_header(metadata, topic))])
+            write_lines(map(_partition_line, partitions))
             done += topic.partition_count
             advance(done)
 
@@ -334,14 +339,18 @@ def _print_tables(
     output: Output, metadata: Metadata, topics: Sequence[TopicInfo], mask: Mask | None
 ) -> None:
     if mask is not None:
-        found = [_partition(info) for topic in topics for info in _rows(metadata, topic, mask)]
+        found = [
+            _partition(info)
+            for _, partitions in _partitions_by_topic(metadata, topics, mask)
+            for info in partitions
+        ]
         if found:
             _print_table(output, "", found)
         return
-    for topic in topics:
+    for topic, partitions in _partitions_by_topic(metadata, topics, None):
         header = _header(metadata, topic)
         title = "  ".join(f"{name}: {value}" for name, value in header)
-        rows = [_partition(info) for info in _rows(metadata, topic, None)]
+        rows = [_partition(info) for info in partitions]
         # The title names the topic: omit that column.
         _print_table(output, title, [row[1:] for row in rows])
 
@@ -357,11 +366,20 @@ def _print_table(output: Output, title: str, rows: list[list[tuple[str, object]]
     )
 
 
+def _partition_line(info: PartitionInfo) -> str:
+    return "\t" + _line(_partition(info))
+
+
 def _line(fields: Sequence[tuple[str, object]]) -> str:
-    return "\t".join(f"{name}: {value}" for name, value in fields) + "\n"
+    return "\t".join([f"{name}: {value}" for name, value in fields])
 
 
-def _list(brokers: Sequence[int]) -> str:
+#: A cluster has some thousand directories, and a million partitions name them.
+_uuid_text = lru_cache(maxsize=4096)(str)
+
+
+@lru_cache(maxsize=4096)
+def _list(brokers: tuple[int, ...]) -> str:
     return ",".join(map(str, brokers))
 
 

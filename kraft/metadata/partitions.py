@@ -6,7 +6,7 @@ the command line and the lab.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Self, TypeVar, overload
 
@@ -28,6 +28,10 @@ from kraft.records import Uuid
 IRREGULAR = 0xFFFFFFFF
 
 _MEMBERS = ("isr", "elr", "last_known_elr")
+
+#: How many rows `Partitions.rows` unpacks at a time.
+_ROWS_AT_ONCE = 4096
+_ALL_SLOTS = tuple(range(8))
 
 _Scalar = TypeVar("_Scalar", bound=np.generic)
 
@@ -86,6 +90,95 @@ def info_of(
         adding_replicas=tuple(state["adding_replicas"]),
         removing_replicas=tuple(state["removing_replicas"]),
     )
+
+
+class _DirectoryIds(dict[int, Uuid]):
+    """The uuids of directories by their number, each read from the table once."""
+
+    def __init__(self, table: PartitionTable) -> None:
+        self._table = table
+
+    def __missing__(self, number: int) -> Uuid:
+        found = self[number] = Uuid(self._table.directory_id(number))
+        return found
+
+
+class _RowUnpacker:
+    """Unpacks rows out of whole columns, and keeps what many rows share."""
+
+    def __init__(self, table: PartitionTable) -> None:
+        self._table = table
+        table.ensure_checked()
+        #: Of a packed column: the slots of `replicas`.
+        self._slots: dict[int, tuple[int, ...]] = {0: ()}
+        self._directory = _DirectoryIds(table).__getitem__
+
+    def can_unpack(self, rows: NDArray[Any]) -> bool:
+        """Return whether all are rows of partitions."""
+        if not np.issubdtype(rows.dtype, np.integer) or rows.ndim != 1:
+            return False
+        if rows.min() < 0 or rows.max() >= self._table.row_count:
+            return False
+        return bool((self._table.column("topic")[rows] >= 0).all())
+
+    def unpack(
+        self, rows: NDArray[Any], irregular: Callable[[int], PartitionInfo]
+    ) -> Iterator[PartitionInfo]:
+        """Yield the rows; ``irregular`` returns those whose lists are not in the columns."""
+        table = self._table
+        names = ("topic", "partition", "leader", "leader_epoch", "partition_epoch")
+        more = ("leader_recovery_state", "replicas", "directories", "isr", "elr", "last_known_elr")
+        columns = [table.column(name)[rows].tolist() for name in (*names, *more)]
+        topic, topic_name = -1, ""
+        for (
+            row,
+            number,
+            partition,
+            leader,
+            leader_epoch,
+            partition_epoch,
+            recovery,
+            replicas,
+            directories,
+            isr,
+            elr,
+            last,
+        ) in zip(rows.tolist(), *columns, strict=True):
+            if isr == IRREGULAR:
+                yield irregular(row)
+                continue
+            if number != topic:
+                topic, topic_name = number, table.topic_name(number)
+            if replicas[-1] < 0:
+                replicas = replicas[: replicas.index(-1)]
+                directories = directories[: len(replicas)]
+            brokers = tuple(replicas)
+            yield PartitionInfo(
+                topic_name,
+                partition,
+                leader,
+                leader_epoch,
+                partition_epoch,
+                recovery,
+                brokers,
+                tuple(map(self._directory, directories)),
+                self._members(isr, brokers),
+                self._members(elr, brokers) if elr else (),
+                self._members(last, brokers) if last else (),
+                (),
+                (),
+            )
+
+    def _members(self, packed: int, replicas: tuple[int, ...]) -> tuple[int, ...]:
+        slots = self._slots.get(packed)
+        if slots is None:
+            places = range(0, packed.bit_length(), 4)
+            slots = tuple((packed >> place & 15) - 1 for place in places)
+            self._slots[packed] = slots
+        # In most rows all replicas are in sync, in their order.
+        if slots == _ALL_SLOTS[: len(replicas)]:
+            return replicas
+        return tuple([replicas[slot] for slot in slots])
 
 
 class Partitions:
@@ -225,6 +318,21 @@ class Partitions:
         partition = int(self._table.column("partition")[row])
         return info_of(self._table, self._table.topic_name(number), partition, state)
 
+    def rows(self, rows: Sequence[int] | NDArray[np.integer[Any]]) -> Iterator[PartitionInfo]:
+        """Yield many rows, each as :meth:`row` returns it, in about half the time.
+
+        ``rows``: row numbers, (count,). Unpacks a few thousand at a time: memory does not grow
+        with their number, and the state must not change meanwhile. Raises as :meth:`row`.
+        """
+        wanted = np.asarray(rows)
+        unpacker = _RowUnpacker(self._table)
+        for start in range(0, len(wanted), _ROWS_AT_ONCE):
+            some = wanted[start : start + _ROWS_AT_ONCE]
+            if unpacker.can_unpack(some):
+                yield from unpacker.unpack(some, self.row)
+            else:
+                yield from map(self.row, some.tolist())
+
     def find(self, topic: str, partition: int) -> PartitionInfo:
         """Return one partition; raises :class:`UnknownTopicOrPartitionError`."""
         number = self._table.topic_number(text(topic, "topic"))
@@ -235,8 +343,7 @@ class Partitions:
         return self.row(row)
 
     def __iter__(self) -> Iterator[PartitionInfo]:
-        for row in self._table.live_rows():
-            yield self.row(int(row))
+        return self.rows(self._table.live_rows())
 
     def __repr__(self) -> str:
         return f"Partitions({len(self)} partitions of {self._table.topic_count} topics)"
