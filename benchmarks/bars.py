@@ -10,6 +10,7 @@ from benchmarks.conditions import (
     at_least,
     at_least_a_second,
     at_most_bytes,
+    at_most_gib,
     at_most_ms,
     at_most_s,
     at_most_times,
@@ -399,6 +400,55 @@ SWEEP_ROWS = (
 )
 
 
+FOLLOW_ROWS = (
+    Row(
+        "kraft.follow of 1M partitions, first state: fetched, checked, loaded",
+        "follow_first_state",
+        None,
+        (at_most_times(2, "follow_copy"),),
+        floor="follow_copy",
+        note="the floor: a bare client receives the same parts from the same leader into one "
+        "buffer; both in fresh processes, after their imports",
+    ),
+    Row(
+        "the same snapshot copied as a file, and synced",
+        "follow_copy_file",
+        None,
+        (),
+        floor=None,
+    ),
+    Row(
+        "kraft.follow: one topic created at 1M partitions, applied, with its differences",
+        "follow_delta",
+        None,
+        (same_cost(1.5),),
+        floor=None,
+        total=1_000_000,
+    ),
+    Row(
+        "kraft topics list of 100,000 topics of a running controller, start-up included",
+        "follow_topics_list",
+        None,
+        (at_most_s(2),),
+        floor=None,
+    ),
+    Row(
+        "kraft topics describe of 1M partitions of a running controller, start-up included",
+        "follow_describe",
+        None,
+        (),
+        floor=None,
+    ),
+    Row(
+        "the same: the largest memory of the command",
+        "follow_describe_memory",
+        None,
+        (at_most_gib(0.25),),
+        floor=None,
+    ),
+)
+
+
 HISTORY_ROWS = (
     Row(
         "kraft bench ingest: 10,000 runs x 200 benchmarks, 20M round values, by Spark",
@@ -435,6 +485,7 @@ def judged(
     + SECURITY_ROWS
     + QUORUM_ROWS
     + NETWORK_ROWS
+    + FOLLOW_ROWS
     + SWEEP_ROWS
     + HISTORY_ROWS,
 ) -> Iterator[tuple[Row, list[Verdict]]]:

@@ -26,6 +26,7 @@ import pyarrow as pa
 from benchmarks import report
 from benchmarks.bars import (
     CONTROLLER_ROWS,
+    FOLLOW_ROWS,
     HISTORY_ROWS,
     NETWORK_ROWS,
     QUORUM_ROWS,
@@ -53,6 +54,7 @@ GROUPS = (
     ("The controller", CONTROLLER_ROWS),
     ("The quorum", QUORUM_ROWS),
     ("Controllers over the network", NETWORK_ROWS),
+    ("Live metadata and commands", FOLLOW_ROWS),
     ("Sweeps", SWEEP_ROWS),
     ("Histories of benchmarks", HISTORY_ROWS),
 )
