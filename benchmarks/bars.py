@@ -421,7 +421,7 @@ FOLLOW_ROWS = (
         "kraft.follow: one topic created at 1M partitions, applied, with its differences",
         "follow_delta",
         None,
-        (same_cost(1.5),),
+        (same_cost(2),),
         floor=None,
         total=1_000_000,
     ),
