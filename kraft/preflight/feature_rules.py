@@ -47,28 +47,11 @@ def feature_findings(
     facts: ClusterFacts, change: FeatureLevelChange, words: CommandWords
 ) -> Iterator[PreflightFinding]:
     """Yield the findings about new levels of features, feature by feature."""
-    is_blocked = False
     for name, level in sorted(change.levels.items()):
-        for each in (
-            *_direction(facts, change, name, level),
-            *_support(facts, name, level, words),
-            *_dependencies(facts, change, name, level),
-            *_way_back(facts, change, name, level),
-        ):
-            is_blocked |= each.severity is _BLOCKS
-            yield each
-    if not is_blocked:
-        # One reason may be given for every feature of the change.
-        for reason in dict.fromkeys(facts.dry_run.values()):
-            names = [name for name, each in facts.dry_run.items() if each == reason]
-            yield PreflightFinding(
-                _BLOCKS,
-                "controller-rejects",
-                ", ".join(sorted(names)),
-                f"the controller rejects the change: {reason}",
-                "The controller has checked the change without making it (a dry run).",
-                (words.describe(),),
-            )
+        yield from _direction(facts, change, name, level)
+        yield from _support(facts, name, level, words)
+        yield from _dependencies(facts, change, name, level)
+        yield from _way_back(facts, change, name, level)
     same = [name for name, level in change.levels.items() if facts.finalized.get(name, 0) == level]
     if same:
         yield PreflightFinding(
@@ -79,6 +62,28 @@ def feature_findings(
             "Nothing changes there.",
         )
     yield from _release_changes_quorum(facts, change, words)
+
+
+def rejection_findings(facts: ClusterFacts, words: CommandWords) -> Iterator[PreflightFinding]:
+    """Yield the active controller's reasons in the dry run, where no other finding names one."""
+    # One reason may be given for every feature of the change.
+    for reason in dict.fromkeys(facts.dry_run.values()):
+        names = sorted(name for name, each in facts.dry_run.items() if each == reason)
+        wait = (
+            "Wait some seconds, and check again: each voter reports its directory id and its "
+            "endpoints to a new leader, and after its own start, once per "
+            "controller.quorum.fetch.timeout.ms."
+            if KRAFT_VERSION in names
+            else "Remove the reason that the controller gives, and check again."
+        )
+        yield PreflightFinding(
+            _BLOCKS,
+            "controller-rejects",
+            ", ".join(names),
+            f"the controller rejects the change: {reason}",
+            "The controller has checked the change without making it (a dry run).",
+            (RemedyStep(wait), words.describe()),
+        )
 
 
 def _direction(
@@ -260,26 +265,6 @@ def _dependencies(
                         f"Change both together: add --feature {other}={least}.",
                     ),
                 ),
-            )
-    if name != METADATA_VERSION:
-        return
-    # The levels that stay depend on the new metadata.version as well.
-    for other, kept in sorted(facts.finalized.items()):
-        if other in change.levels or other in (METADATA_VERSION, KRAFT_VERSION):
-            continue
-        try:
-            least = feature_dependencies(other, kept).get(METADATA_VERSION, 0)
-        except UnsupportedVersionError:
-            continue
-        if level < least:
-            yield PreflightFinding(
-                _WARNING,
-                "dependency",
-                other,
-                f"its level {kept} depends on metadata.version "
-                f"{level_text(METADATA_VERSION, least)}",
-                "The controller does not check that the features that stay fit the lower level.",
-                (RemedyStep(f"Lower it first: add --feature {other}=0."),),
             )
 
 

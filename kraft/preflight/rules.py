@@ -11,7 +11,7 @@ from kraft.preflight.changes import (
     PlannedChange,
 )
 from kraft.preflight.facts import KRAFT_VERSION, ClusterFacts
-from kraft.preflight.feature_rules import feature_findings
+from kraft.preflight.feature_rules import feature_findings, rejection_findings
 from kraft.preflight.findings import CommandWords, FindingSeverity, PreflightFinding
 from kraft.preflight.quorum_rules import disk_findings, partition_findings, quorum_findings
 from kraft.preflight.registration_rules import registration_findings
@@ -45,8 +45,10 @@ def check(
         *quorum_findings(facts, words),
         *registration_findings(facts, words),
         *partition_findings(facts, words),
-        *disk_findings(facts, min_free_mib),
     ]
+    if not any(each.severity is FindingSeverity.BLOCKS for each in own + general):
+        own += rejection_findings(facts, words)
+    general += disk_findings(facts, min_free_mib)
     told = {(_GENERAL_OF.get(each.rule), each.subject) for each in own}
     if isinstance(change, ControllerReplacement):
         # A voter that is down, or has a new disk, is the reason to replace it.

@@ -200,7 +200,12 @@ def replacement_findings(
             f"controller {old.id}",
             f"{AUTO_JOIN} is true",
             "A removed controller that still runs adds itself again (KAFKA-19850).",
-            (RemedyStep(f"Stop controller {old.id} as soon as it is removed."),),
+            (
+                RemedyStep(
+                    f"Before the removal: set {AUTO_JOIN}=false on controller {old.id}, restart "
+                    "it, and check again."
+                ),
+            ),
         )
 
 

@@ -20,39 +20,22 @@ from kraft.testing.cluster import QuorumForTests
 from tests.harness.certificates import authority
 from tests.harness.commands import eventually, kraft, printed
 from tests.harness.configurations import write_properties
-from tests.harness.nodes import Controller, Controllers
+from tests.harness.nodes import Controllers
 from tests.harness.preflight import (
-    Document,
+    addresses,
     finding,
+    own_controller,
     preflight,
     register_old_broker,
     register_old_controller,
     rules,
     type_kraft,
+    until,
 )
 
 #: Level 33 of metadata.version, which only kraft and Kafka 4.4 support.
 TO_4_4 = ("upgrade", "--metadata", "4.4")
 LEVEL_4_3, LEVEL_4_4 = 30, 33
-
-
-def addresses(bootstrap: str) -> list[tuple[str, int]]:
-    pairs = (at.rpartition(":") for at in bootstrap.split(","))
-    return [(host, int(port)) for host, _, port in pairs]
-
-
-def until(words: tuple[object, ...], rule: str, *, is_there: bool) -> tuple[int, Document]:
-    """Repeat a check until it has a finding of this rule, or has it no more."""
-
-    def has(checked: tuple[int, Document]) -> bool:
-        return any(each["rule"] == rule for each in checked[1]["findings"])
-
-    return eventually(lambda: preflight(*words), until=lambda checked: has(checked) is is_there)
-
-
-def own_controller(directory: Path, id: int, bootstrap: str) -> Controller:
-    (port,) = free_ports(1)
-    return Controller(id, port, directory, bootstrap).write()
 
 
 def level(bootstrap: str, name: str) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from pathlib import Path
 from typing import Any
 
 from kraft.metadata.identifiers import random_uuid
@@ -21,7 +22,9 @@ from kraft.protocol.controller_registration import (
     ControllerRegistrationResponseData,
 )
 from kraft.records.versions import METADATA_VERSION, SUPPORTED_FEATURES
-from tests.harness.commands import kraft, printed
+from kraft.server.local_quorum import free_ports
+from tests.harness.commands import eventually, kraft, printed
+from tests.harness.nodes import Controller
 
 Document = dict[str, Any]
 
@@ -57,6 +60,15 @@ def rules(document: Document, *severities: str) -> set[tuple[str, str]]:
     }
 
 
+def until(words: tuple[object, ...], rule: str, *, is_there: bool) -> tuple[int, Document]:
+    """Repeat a check until it has a finding of this rule, or has it no more."""
+
+    def has(checked: tuple[int, Document]) -> bool:
+        return any(each["rule"] == rule for each in checked[1]["findings"])
+
+    return eventually(lambda: preflight(*words), until=lambda checked: has(checked) is is_there)
+
+
 def type_kraft(*steps: Document) -> None:
     """Run the kraft command of each step that has one, as printed; it must succeed."""
     for step in steps:
@@ -64,6 +76,17 @@ def type_kraft(*steps: Document) -> None:
             program, *words = shlex.split(step["kraft"])
             assert program == "kraft"
             printed(*words)
+
+
+def addresses(bootstrap: str) -> list[Address]:
+    pairs = (at.rpartition(":") for at in bootstrap.split(","))
+    return [(host, int(port)) for host, _, port in pairs]
+
+
+def own_controller(directory: Path, id: int, bootstrap: str) -> Controller:
+    """Return a controller that is neither formatted nor started."""
+    (port,) = free_ports(1)
+    return Controller(id, port, directory, bootstrap).write()
 
 
 def _old_levels(metadata_version_max: int) -> list[SupportedFeatureRange]:

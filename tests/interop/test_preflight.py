@@ -16,7 +16,14 @@ from kraft.admin import connect_blocking
 from kraft.metadata.identifiers import random_uuid
 from tests.harness.commands import eventually, kraft
 from tests.harness.kafka_jars import KAFKA_3, KAFKA_4, kafka
-from tests.harness.preflight import Document, finding, preflight, register_old_broker, rules
+from tests.harness.preflight import (
+    Document,
+    finding,
+    preflight,
+    register_old_broker,
+    rules,
+    until,
+)
 from tests.interop.cluster import HOST, Cluster, Node
 from tests.interop.mixed_quorum import CLUSTER_TOOL, FEATURE_TOOL, QUORUM_TOOL
 
@@ -42,15 +49,6 @@ def type_kafka(*steps: Document) -> list[str]:
             tool, *words = shlex.split(step["kafka"])
             said.append(kafka(KAFKA_4).run(TOOLS[tool], *words).stdout)
     return said
-
-
-def until(words: tuple[object, ...], rule: str, *, is_there: bool) -> tuple[int, Document]:
-    """Repeat a check until it has a finding of this rule, or has it no more."""
-
-    def has(checked: tuple[int, Document]) -> bool:
-        return any(each["rule"] == rule for each in checked[1]["findings"])
-
-    return eventually(lambda: preflight(*words), until=lambda checked: has(checked) is is_there)
 
 
 def at(cluster: Cluster) -> tuple[str, str]:

@@ -267,9 +267,6 @@ def test_levels_depend_on_others() -> None:
     assert finding.steps[0].text == "Change both together: add --feature metadata.version=23."
     together = upgrade(eligible_leader_replicas_version=1, metadata_version=23)
     assert severities(state, together) == {"no-way-back": NOTE}
-    kept = {"metadata.version": 23, "eligible.leader.replicas.version": 1}
-    lower = found(facts(*nodes, levels=kept), downgrade(metadata_version=22))
-    assert lower["dependency"].severity is WARNING
 
 
 def test_kraft_version_has_no_way_back() -> None:
@@ -284,6 +281,9 @@ def test_the_controllers_own_rejection_blocks() -> None:
     # Where a rule has said why, the controller's words say nothing new.
     old = replace(state, brokers={7: BrokerFacts(7, features(27))})
     assert "controller-rejects" not in found(old, TO_4_3)
+    no_listener = replace(voter(3), listeners=("INTERNAL",))
+    odd = replace(static(voter(1), voter(2), no_listener), dry_run={"kraft.version": "voter 3"})
+    assert "controller-rejects" not in found(odd, DynamicQuorumChange())
 
 
 def test_a_release_would_turn_static_voters_into_dynamic_ones() -> None:
