@@ -165,7 +165,7 @@ def test_a_voter_lags_and_a_change_of_the_voters_is_pending(
 
     # The configuration of the voter itself, as if its disk were the new one.
     own = config_of(kraft_cluster, replaced)
-    words = ("replace-controller", "-i", replaced, *at, "-c")
+    words: tuple[object, ...] = ("replace-controller", "-i", replaced, *at, "-c")
     code, document = preflight(*words, own)
     assert code == 4
     assert {rule for rule, _ in rules(document)} == {"same-directory"}
