@@ -41,6 +41,7 @@ _COMMANDS: dict[str, str] = {
     "server": "kraft.cli.server",
     "quorum": "kraft.cli.quorum",
     "preflight": "kraft.cli.preflight",
+    "transplant": "kraft.cli.transplant",
     "up": "kraft.cli.up",
     "lab": "kraft.cli.lab",
     "sweep": "kraft.cli.sweep",

@@ -5,8 +5,6 @@ Nothing is changed. ``kraft.preflight`` has the facts and the rules; this module
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kraft.cli.admin_client import QuorumOptions
-from kraft.cli.exit_codes import EPILOG, FAILED, FOUND
+from kraft.cli.exit_codes import EPILOG
 from kraft.cli.features import FeatureLevelsOption, requested_levels
 from kraft.cli.option_groups import takes_groups
 from kraft.cli.options import JsonOption
@@ -22,8 +20,6 @@ from kraft.cli.quorum import controller_of
 
 if TYPE_CHECKING:
     from kraft.preflight.changes import FeatureLevelChange, PlannedChange
-    from kraft.preflight.facts import ClusterFacts, ControllerFacts
-    from kraft.preflight.findings import PreflightFinding, RemedyStep
 
 app = typer.Typer(
     help="Check whether a change of a running quorum will work, before making it.",
@@ -31,9 +27,6 @@ app = typer.Typer(
     add_completion=False,
     epilog=EPILOG,
 )
-
-FINDING_COLUMNS = ("NUMBER", "SEVERITY", "WHERE", "FOUND")
-NODE_COLUMNS = ("NODE", "ROLE", "LEVELS", "ADDRESS", "LAG", "STATE")
 
 ReleaseOption = Annotated[
     str | None,
@@ -243,9 +236,18 @@ def _run(
     as_json: bool,
 ) -> None:
     """Gather, check and print; end with the exit code of the worst finding."""
+    from kraft.cli.findings import (
+        exit_by,
+        finding_documents,
+        is_blocked,
+        print_findings,
+        print_quorum,
+        print_steps,
+        quorum_document,
+    )
     from kraft.cli.output import Output, progress
     from kraft.preflight.changes import DynamicQuorumChange, FeatureLevelChange, commands_of
-    from kraft.preflight.findings import CommandWords, FindingSeverity
+    from kraft.preflight.findings import CommandWords
     from kraft.preflight.gathering import gather
     from kraft.preflight.rules import check
 
@@ -262,139 +264,24 @@ def _run(
         None if quorum.command_config is None else str(quorum.command_config),
     )
     findings = check(facts, change, words, min_free_mib=min_free_mib)
-    severities = {each.severity for each in findings}
-    is_blocked = FindingSeverity.BLOCKS in severities
     # What is blocked is not shown how to do.
-    steps = [] if is_blocked else commands_of(change, facts, words)
+    steps = [] if is_blocked(findings) else commands_of(change, facts, words)
     output = Output(as_json=as_json)
     if as_json:
-        output.document(_document(facts, change, findings, steps))
-    else:
-        _print(output, facts, change, findings, steps)
-    if is_blocked:
-        count = sum(each.severity is FindingSeverity.BLOCKS for each in findings)
-        what = "the quorum has" if change is None else "the change will not work:"
-        print(
-            f"error: {what} {count} finding{'s' if count > 1 else ''} that block"
-            f"{'' if count > 1 else 's'} it",
-            file=sys.stderr,
+        output.document(
+            {
+                "change": None if change is None else str(change),
+                **quorum_document(facts),
+                "willWork": not is_blocked(findings),
+                "findings": finding_documents(findings),
+                "steps": [asdict(step) for step in steps],
+            }
         )
-        raise typer.Exit(FAILED)
-    if FindingSeverity.WARNING in severities:
-        raise typer.Exit(FOUND)
-
-
-# -- output
-
-
-def _print(
-    output: Any,
-    facts: ClusterFacts,
-    change: PlannedChange,
-    findings: Sequence[PreflightFinding],
-    steps: Sequence[RemedyStep],
-) -> None:
-    from kraft.preflight.facts import level_text
-
-    output.fields(
-        "Quorum",
-        [
-            ("Change", "none: the quorum itself" if change is None else str(change)),
-            ("ClusterId", facts.cluster_id),
-            ("LeaderId", facts.leader_id),
-            ("Voters", ", ".join(str(each.id) for each in facts.voters)),
-            (
-                "Levels",
-                ", ".join(
-                    f"{name} {level_text(name, level)}"
-                    for name, level in sorted(facts.finalized.items())
-                ),
-            ),
-        ],
-    )
-    output.table("Nodes", NODE_COLUMNS, _node_rows(facts), numbers=("NODE", "LAG"))
-    if findings:
-        rows = [
-            (number, each.severity.value, each.subject, each.found)
-            for number, each in enumerate(findings, 1)
-        ]
-        output.table("Findings", FINDING_COLUMNS, rows, numbers=("NUMBER",))
-        print("\nWhy, and what to do")
-        for number, finding in enumerate(findings, 1):
-            print(f"{number}. {finding.subject}: {finding.why}")
-            _print_steps(finding.steps)
-    if not any(each.severity != "note" for each in findings):
-        print(f"\nNothing stands against {'a change' if change is None else 'the change'}.")
-    if steps:
-        print("\nThe change")
-        _print_steps(steps)
-
-
-def _print_steps(steps: Sequence[RemedyStep]) -> None:
-    for step in steps:
-        first, *more = step.text.splitlines()
-        print(f"   - {first}")
-        for line in more:
-            print(f"     {line}")
-        for command in (step.kafka, step.kraft):
-            if command:
-                print(f"       {command}")
-
-
-def _node_rows(facts: ClusterFacts) -> list[tuple[object, ...]]:
-    """Return a row of `NODE_COLUMNS` for each controller and broker."""
-    from kraft.preflight.facts import release_of
-    from kraft.records.versions import METADATA_VERSION
-
-    rows: list[tuple[object, ...]] = []
-    for id, each in sorted(facts.controllers.items()):
-        role = "leader" if id == facts.leader_id else "voter" if each.is_voter else "controller"
-        lag = "" if each.replica is None else each.replica.lag
-        release = release_of(each.metadata_version_max)
-        rows.append((id, role, release, each.address or "", lag, _controller_state(each)))
-    for id, broker in sorted(facts.brokers.items()):
-        levels = broker.features.get(METADATA_VERSION)
-        release = release_of(None if levels is None else levels.max)
-        state = "gone" if broker.is_gone else "fenced" if broker.is_fenced else "running"
-        rows.append((id, "broker", release, broker.address, "", state))
-    return rows
-
-
-def _controller_state(controller: ControllerFacts) -> str:
-    if controller.is_gone:
-        return "gone"
-    states = ["running" if controller.running is not None else "no answer"]
-    if controller.registered is None:
-        states.append("not registered")
-    if controller.is_voter and controller.replica is not None and not controller.replica.is_current:
-        states.append("lags" if controller.replica.is_fetching else "does not fetch")
-    return ", ".join(states)
-
-
-def _document(
-    facts: ClusterFacts,
-    change: PlannedChange,
-    findings: Sequence[PreflightFinding],
-    steps: Sequence[RemedyStep],
-) -> dict[str, Any]:
-    """Return the whole result with stable keys."""
-    blocks = any(each.severity == "blocks" for each in findings)
-    rows = [dict(zip(NODE_COLUMNS, row, strict=True)) for row in _node_rows(facts)]
-    return {
-        "change": None if change is None else str(change),
-        "clusterId": facts.cluster_id,
-        "leaderId": facts.leader_id,
-        "voters": [each.id for each in facts.voters],
-        "features": dict(sorted(facts.finalized.items())),
-        "willWork": not blocks,
-        "nodes": [{name.lower(): value for name, value in row.items()} for row in rows],
-        "findings": [
-            {**asdict(each), "severity": each.severity.value, "steps": _documents(each.steps)}
-            for each in findings
-        ],
-        "steps": _documents(steps),
-    }
-
-
-def _documents(steps: Sequence[RemedyStep]) -> list[dict[str, str]]:
-    return [asdict(step) for step in steps]
+    else:
+        what = "none: the quorum itself" if change is None else str(change)
+        print_quorum(output, facts, [("Change", what)])
+        print_findings(output, findings, "a change" if change is None else "the change")
+        if steps:
+            print("\nThe change")
+            print_steps(steps)
+    exit_by(findings, "the quorum has" if change is None else "the change will not work:")

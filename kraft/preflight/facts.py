@@ -55,7 +55,8 @@ class ControllerFacts:
     ``registered`` has the features of its registration, None without one; ``running`` those that
     its process answers with, None where it does not answer, for the reason ``silence``.
     ``listeners`` are the names of its registered listeners. ``settings`` is its effective
-    configuration, None where it was not readable. ``address`` is ``host:port``.
+    configuration, as far as rules read it; ``file_settings`` are those that its file sets, a secret
+    is None. Both are None where they were not readable. ``address`` is ``host:port``.
     """
 
     id: int
@@ -67,6 +68,7 @@ class ControllerFacts:
     silence: str = ""
     listeners: tuple[str, ...] = ()
     settings: Mapping[str, str] | None = None
+    file_settings: Mapping[str, str | None] | None = None
 
     @property
     def is_gone(self) -> bool:

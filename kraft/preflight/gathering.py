@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kraft.admin.client import BlockingAdmin
+from kraft.admin.configs import ConfigSource
 from kraft.admin.settings import AdminSettings
 from kraft.controller.features import FeatureUpdate
 from kraft.errors import InvalidArgumentError, KraftError
@@ -60,6 +61,7 @@ class _Probe:
     settings: Mapping[str, str] | None = None
     silence: str = ""
     settings_error: str = ""
+    file_settings: Mapping[str, str | None] | None = None
 
 
 def gather(
@@ -194,6 +196,7 @@ def _controller_facts(
         probe.silence,
         () if registration is None else tuple(registration.endpoints),
         probe.settings,
+        probe.file_settings,
     )
 
 
@@ -227,7 +230,12 @@ def _probe(settings: AdminSettings, id: int, address: Address) -> _Probe:
         except KraftError as error:
             return _Probe(running, settings_error=f"controller {id}: {error}")
     values = {name: entries[name].value or "" for name in _SETTINGS if name in entries}
-    return _Probe(running, values)
+    in_file = {
+        name: None if entry.is_sensitive else entry.value or ""
+        for name, entry in entries.items()
+        if entry.source is ConfigSource.STATIC_BROKER_CONFIG
+    }
+    return _Probe(running, values, file_settings=in_file)
 
 
 def _reason(error: KraftError, address: Address) -> str:

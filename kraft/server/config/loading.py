@@ -108,6 +108,17 @@ class ServerConfig:
             given.add(key, value, "the command line")
         return cls(**CheckedConfig(given).fields(), overrides=dict(overrides or {}))
 
+    @classmethod
+    def of_settings(cls, settings: Mapping[str, str], source: str) -> Self:
+        """Check settings that are in no file here, such as those of a running controller.
+
+        Messages name ``source`` in place of file and line. Raises InvalidConfigError.
+        """
+        given = GivenSettings(Path(source))
+        for name, value in settings.items():
+            given.add(name, value, source)
+        return cls(**CheckedConfig(given).fields())
+
     @property
     def node_id(self) -> int:
         return self.settings.node_id
