@@ -15,7 +15,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import re
 import signal
 import subprocess
 import time
@@ -27,15 +26,14 @@ import pytest
 
 import kraft
 from kraft.metadata.identifiers import random_uuid
-from kraft.metadata.log_records import read_records
 from kraft.metadata.verification import verify
 from kraft.metadata.verification_findings import Severity
 from kraft.raft.rpc import DescribeQuorumResponse
-from kraft.records.classes import BrokerRegistrationChange, RegisterBroker
 from tests.harness.kafka_jars import KAFKA_3, KAFKA_4, kafka
 from tests.interop import agreement
 from tests.interop.admin_stream import AdminStream
-from tests.interop.cluster import HOST, Cluster, Driver, Node, wait_for
+from tests.interop.cluster import HOST, Cluster, Driver, wait_for
+from tests.interop.kafka_faults import check_errors, check_fences
 from tests.interop.kraft_node import KraftNode, add_kraft_controller
 from tests.interop.mixed_quorum import (
     ELECTION_TIMEOUT,
@@ -58,26 +56,6 @@ SESSION_TIMEOUT_S = 6.0
 STREAM_TOPIC, STREAM_PARTITIONS, STREAM_PAUSE_MS = "stream", 6, 5
 #: The third voter stands only where another has a shorter log than its own.
 THIRD_ELECTION_TIMEOUT_MS = "3000"
-#: Errors that brokers and controllers also log in a quorum of Kafka's controllers alone, whose
-#: leaders are stopped, killed and paused in the same way.
-KAFKAS_OWN_ERRORS = (
-    # A controller that loses leadership, or is not active yet.
-    r"Unexpected error handling request .*\n.*\.NotControllerException: ",
-    # A controller listens before it has a raft manager and a publisher of features to ask.
-    r"Unexpected error handling request RequestHeader\(apiKey=API_VERSIONS.*\n"
-    r"java\.lang\.NullPointerException: .*\.(?:raftManager|featuresPublisher)\(\)\" is null",
-    # A broker with new partitions of a topic that it has already.
-    r"Expected partition .* to exist, but it was missing\. Creating",
-    # A slow machine, and a controller that was paused.
-    r"Exceptionally slow controller event",
-    r"processExpiredBrokerHeartbeat: controller event queue overloaded",
-    # Each stop of a 3.7.2 controller: AclPublisher.close ends the load of the ACLs in this way.
-    r"Failed to complete initial ACL load process\.\njava\.util\.concurrent\.TimeoutException",
-    # The last controller that the test stops has no majority to resign to.
-    r"Graceful shutdown of RaftClient failed",
-)
-#: The line of an error and the next one, which may name the exception.
-_ERROR = re.compile(r"^.*(?: ERROR | FATAL |Encountered .*fault).*\n.*$", re.MULTILINE)
 
 
 @dataclass
@@ -286,7 +264,7 @@ def test_leadership_moves_between_kafka_and_kraft_under_load(quorum: MixedQuorum
     agreement.check_topics(state, described)
     for stream in streams:
         stream.check(state)
-    check_fences(log_bytes(quorum.log_of(KRAFT), 0, quiet_at), killed)
+    check_fences(log_bytes(quorum.log_of(KRAFT), 0, quiet_at), BROKERS, killed)
     check_errors(list(cluster.nodes.values()))
 
 
@@ -309,37 +287,3 @@ def check_states(quorum: MixedQuorum, committed: int) -> None:
     bad = [each for each in result.findings if each.severity is Severity.CONTRADICTION]
     assert not bad, "\n".join(map(str, bad))
     assert sum(each.snapshot_count for each in result.directories) >= len(VOTERS)
-
-
-def check_fences(log: bytes, killed: Counter[int]) -> None:
-    """Check that only killed brokers were fenced or registered again.
-
-    A broker that has registered and is slow to send heartbeats is fenced again while it is fenced;
-    Kafka's controller writes that record too.
-    """
-    fenced: Counter[int] = Counter()
-    registered: Counter[int] = Counter()
-    unfenced: set[int] = set()
-    for one in read_records(memoryview(log)):
-        if isinstance(one.record, RegisterBroker):
-            registered[one.record.broker_id] += 1
-            unfenced.discard(one.record.broker_id)
-        elif isinstance(one.record, BrokerRegistrationChange) and one.record.fenced == -1:
-            unfenced.add(one.record.broker_id)
-        elif isinstance(one.record, BrokerRegistrationChange) and one.record.fenced == 1:
-            fenced[one.record.broker_id] += one.record.broker_id in unfenced
-            unfenced.discard(one.record.broker_id)
-    assert fenced == killed
-    assert registered == Counter(BROKERS) + killed
-
-
-def check_errors(nodes: list[Node]) -> None:
-    """Check that Kafka's processes have logged no error but `KAFKAS_OWN_ERRORS`."""
-    found = [
-        f"node {node.id}: {line}"
-        for node in nodes
-        if not isinstance(node, KraftNode)
-        for line in _ERROR.findall(node.log.read_text(errors="replace"))
-        if not any(re.search(pattern, line) for pattern in KAFKAS_OWN_ERRORS)
-    ]
-    assert not found, "\n".join(found)

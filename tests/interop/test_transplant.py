@@ -1,0 +1,316 @@
+"""The controllers of a live Apache Kafka cluster are replaced by kraft's one at a time, and back.
+
+An idempotent producer with acks=all and a transactional copier run all the time. The test types
+what ``kraft transplant plan`` prints, as docs/how-to/replace-kafkas-controllers.md says. At the end
+no acknowledged record is lost, repeated or out of order, no broker was fenced, no Kafka process has
+logged an error that it does not log in a quorum of Kafka's controllers alone, and all controllers
+have the same log.
+
+In CI the voters are static and there are a few dozen partitions. `TRANSPLANT_PARTITIONS=2000` is
+the full size: it also measures Kafka's own rolling restart of its controllers in the same run.
+`TRANSPLANT_VOTERS="static dynamic"` runs both kinds.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kraft.metadata.identifiers import random_uuid
+from kraft.metadata.verification import verify
+from kraft.metadata.verification_findings import Severity
+from tests.harness.commands import kraft, printed
+from tests.harness.kafka_jars import KAFKA_4, kafka
+from tests.harness.line_process import LineProcess
+from tests.interop.cluster import HOST, Cluster, Driver, Node, wait_for
+from tests.interop.kafka_faults import check_errors, check_fences
+from tests.interop.kraft_node import KraftNode
+from tests.interop.mixed_quorum import FAULT, QUORUM_TOOL, MixedQuorum, log_bytes
+from tests.interop.scenario import RACKS
+
+PARTITIONS = int(os.environ.get("TRANSPLANT_PARTITIONS", "36"))
+IS_FULL_SIZE = "TRANSPLANT_PARTITIONS" in os.environ
+VOTERS = os.environ.get("TRANSPLANT_VOTERS", "static").split()
+KAFKAS, KRAFTS = (101, 102, 103), (111, 112, 113)
+BROKERS = tuple(RACKS)
+TOPIC, COPIES, LOAD_PARTITIONS, PAUSE_MS = "stream", "copies", 6, 5
+#: The bar: the longest wait of a producer, compared with Kafka's own rolling restart.
+PAUSE_RATIO = 1.5
+#: Settings of the file that Kafka ships for a controller, which a kraft node ignores.
+KAFKAS_FILE = {
+    "num.network.threads": "3",
+    "num.io.threads": "8",
+    "socket.send.buffer.bytes": "102400",
+    "socket.receive.buffer.bytes": "102400",
+    "socket.request.max.bytes": "104857600",
+    "num.recovery.threads.per.data.dir": "2",
+    "log.retention.hours": "168",
+    "log.segment.bytes": "1073741824",
+    "log.retention.check.interval.ms": "300000",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+}
+
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(1200)]
+
+
+class KraftController(KraftNode):
+    """A kraft node with a log of its own, beside the log of the Kafka node in its directory."""
+
+    @property
+    def log(self) -> Path:
+        return self.directory / "kraft-log"
+
+
+class Load:
+    """`java/VerifiedLoad.java`: a producer and a transactional copier that check themselves."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        servers = ",".join(cluster.nodes[id].address for id in BROKERS)
+        command = cluster.jars.command(
+            "VerifiedLoad", servers, TOPIC, COPIES, str(LOAD_PARTITIONS), str(PAUSE_MS),
+            classes=cluster.jars.compiled("VerifiedLoad"),
+        )  # fmt: skip
+        with (cluster.directory / "load.log").open("ab") as errors:
+            self.process = LineProcess(command, errors=errors)
+
+    def ask(self, word: str) -> dict[str, Any]:
+        answer: dict[str, Any] = json.loads(self.process.ask(word))
+        return answer
+
+
+@dataclass
+class Transplant:
+    """The cluster, and what stands on each controller's machine: Kafka, kraft and one directory."""
+
+    quorum: MixedQuorum
+    ask: Driver
+    load: Load
+    is_static: bool
+    pauses: dict[str, int] = field(default_factory=dict)
+    _topics: int = 0
+
+    @property
+    def cluster(self) -> Cluster:
+        return self.quorum.cluster
+
+    @property
+    def at(self) -> str:
+        return ",".join(node.address for node in self.quorum.running)
+
+    def run(self, *, is_back: bool) -> None:
+        """Type what the plan says, as in the guide."""
+        options = ["--back"] if is_back else []
+        if not self.is_static:
+            for id in KAFKAS if is_back else KRAFTS:
+                new = self.prepare(id, is_back)
+                if is_back:
+                    # The directory that Kafka left: an added voter has an empty one.
+                    shutil.rmtree(new.metadata_directory)
+                options += ["--replacement", str(new.properties)]
+        ran = kraft("transplant", "plan", *options, "--bootstrap-controller", self.at, "--json")
+        document = json.loads(ran.stdout)
+        assert ran.returncode == 0, document["findings"]
+        assert document["canStart"]
+        leader = document["leaderId"]
+        assert document["order"][-1] == leader, "the leader is the last"
+        node_id = -1
+        for step in document["steps"]:
+            words = shlex.split(step["kafka"] if is_back and step["kafka"] else step["kraft"])
+            words = words or shlex.split(step["kafka"])
+            if "--controller-id" in words:
+                node_id = int(words[words.index("--controller-id") + 1])
+            self.type(words, node_id, is_back)
+
+    def type(self, words: list[str], node_id: int, is_back: bool) -> None:
+        """Run one command of the plan, on the machine of this controller."""
+        match words:
+            case []:
+                # The settings of the nodes name all controllers from the start.
+                pass
+            case ["kafka-server-stop.sh", option]:
+                assert option == f"--node-id={node_id}"
+                self.stop(node_id)
+            case ["systemctl", "stop", "kraft"]:
+                self.stop(node_id)
+            case ["kraft", "server", "start", file] | ["kafka-server-start.sh", "-daemon", file]:
+                node = self.prepare(node_id, is_back) if file == "FILE" else self.of_file(file)
+                assert isinstance(node, KraftNode) is not is_back
+                node.start()
+                node.wait_until_listening()
+                self.create_topic()
+            case ["kafka-storage.sh" | "kafka-metadata-quorum.sh" as tool, *options]:
+                main = "kafka.tools.StorageTool" if tool == "kafka-storage.sh" else QUORUM_TOOL
+                self.cluster.jars.run(main, *options, timeout_s=60)
+            case ["kraft", "preflight", *_]:
+                wait_for("the replacement to follow", lambda: kraft(*words[1:]).returncode != 4)
+            case ["kraft", "backup", *options]:
+                options[options.index("--to") + 1] = str(self.cluster.directory / f"b{is_back}")
+                printed("backup", *options)
+            case ["kraft", *options]:
+                printed(*options)
+            case _:
+                raise AssertionError(words)
+
+    def prepare(self, node_id: int, is_kafka: bool) -> Node:
+        """Put Kafka's or kraft's program on a controller's machine; settings and files stay."""
+        if node_id not in self.cluster.nodes:
+            self.cluster.add_controller(node_id).write_properties()
+        old = self.cluster.nodes[node_id]
+        kind = Node if is_kafka else KraftController
+        if type(old) is kind or old.process is not None:
+            return old
+        node = kind(
+            old.jars, old.directory, old.id, old.role, old.port, old.sasl_port, old.settings
+        )
+        self.cluster.nodes[node_id] = node
+        return node
+
+    def of_file(self, path: str) -> Node:
+        return next(one for one in self.quorum.nodes.values() if str(one.properties) == path)
+
+    def stop(self, node_id: int) -> None:
+        self.cluster.nodes[node_id].stop()
+
+    def create_topic(self) -> None:
+        """See that the brokers' clients are served, whoever leads."""
+        self._topics += 1
+        topic = {"name": f"after-{self._topics}", "partitions": 2, "replication_factor": 3}
+        wait_for("a topic", lambda: self.ask("create_topics", topics=[topic]) == 1, 30)
+
+    def mark(self, name: str) -> None:
+        """Note the longest wait of the producer since the last mark."""
+        said = self.load.ask("mark")
+        print(f"\n{name}: {said}")
+        self.pauses[name] = said["longest_ms"]
+
+    def restart_kafkas(self) -> None:
+        """Kafka's own rolling restart, the leader last."""
+        leader = self.quorum.described().leader_id
+        for id in sorted(KAFKAS, key=lambda id: id == leader):
+            printed(
+                *("transplant", "check", "--controller-id", id, "--wait", 60),
+                *("--bootstrap-controller", self.at),
+            )
+            self.stop(id)
+            self.quorum.start(id)
+            self.create_topic()
+        printed("transplant", "check", "--wait", 60, "--bootstrap-controller", self.at)
+
+
+@pytest.fixture(params=VOTERS)
+def transplant(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Transplant]:
+    """Run three controllers and three brokers of Apache Kafka, under load."""
+    is_static = request.param == "static"
+    cluster = Cluster(
+        kafka(KAFKA_4), tmp_path_factory.mktemp("transplant"), "dHJhbnNwbGFudCBvZiBpdA", is_static
+    )
+    cluster.reserve_controllers(*KAFKAS, *(() if is_static else KRAFTS))
+    # Kafka's defaults: a controller is replaced within the session of the brokers.
+    cluster.settings |= {
+        "broker.heartbeat.interval.ms": "2000",
+        "broker.session.timeout.ms": "9000",
+        "metadata.log.max.record.bytes.between.snapshots": "200000",
+    }
+    try:
+        voters = ",".join(
+            f"{id}@{HOST}:{cluster.controller_ports[id]}:{random_uuid()!s}" for id in KAFKAS
+        )
+        initial = () if is_static else ("--initial-controllers", voters)
+        for id in KAFKAS:
+            node = cluster.add_controller(id)
+            node.settings.update(KAFKAS_FILE)
+            node.format(cluster.cluster_id, *initial)
+        for id in BROKERS:
+            cluster.add_broker(id, RACKS[id]).format(cluster.cluster_id, *cluster.broker_format())
+        for node in cluster.nodes.values():
+            node.start()
+        for node in cluster.nodes.values():
+            node.wait_until_listening()
+        mixed = MixedQuorum(cluster)
+        mixed.wait_for_leader(*KAFKAS)
+        ask = cluster.driver()
+        wait_for("all brokers", lambda: ask("brokers") == list(BROKERS), 60)
+        create_topics(ask)
+        load = Load(cluster)
+        with load.process:
+            yield Transplant(mixed, ask, load, is_static)
+    finally:
+        cluster.kill()
+
+
+def create_topics(ask: Driver) -> None:
+    """Create the topics of the load, and others up to `PARTITIONS` partitions."""
+    several = {"replication_factor": 3, "configs": {"min.insync.replicas": "2"}}
+    topics = [{"name": name, "partitions": LOAD_PARTITIONS, **several} for name in (TOPIC, COPIES)]
+    rest = PARTITIONS - 2 * LOAD_PARTITIONS
+    topics += [
+        {"name": f"other-{first}", "partitions": min(100, rest - first), **several}
+        for first in range(0, rest, 100)
+    ]
+    for topic in topics:
+        ask("create_topics", topics=[topic])
+
+
+def test_kraft_replaces_kafkas_controllers_and_they_come_back(transplant: Transplant) -> None:
+    cluster, quorum = transplant.cluster, transplant.quorum
+    kafkas = list(cluster.nodes.values())
+    wait_for("the first transactions", lambda: transplant.load.ask("mark")["transactions"], 60)
+    if IS_FULL_SIZE:
+        transplant.restart_kafkas()
+        transplant.mark("Kafka's rolling restart")
+
+    transplant.run(is_back=False)
+    transplant.mark("to kraft")
+    assert all(isinstance(node, KraftNode) for node in quorum.running)
+    assert len(quorum.running) == 3
+    krafts = quorum.running
+
+    transplant.run(is_back=True)
+    transplant.mark("back to Kafka")
+    assert not any(isinstance(node, KraftNode) for node in quorum.running)
+    assert len(quorum.running) == 3
+
+    found = transplant.load.ask("end")
+    print(f"\n{found}")
+    complete = {"records": found["acknowledged"], "missing": 0, "not_in_order": 0}
+    assert (found["read"], found["copied"], found["failed"]) == (complete, complete, 0), found
+    assert found["acknowledged"] > 1000
+
+    wait_for("all brokers", lambda: transplant.ask("brokers") == list(BROKERS), 60)
+    quiet_at = quorum.wait_until_all_have_all().high_watermark
+    for id in BROKERS:
+        cluster.nodes[id].kill()
+    for id in set(quorum.nodes) - {node.id for node in quorum.running}:
+        del cluster.nodes[id]
+    committed = quorum.stop()
+    check_logs(quorum, committed)
+    check_fences(log_bytes(quorum.log_of(KAFKAS[0]), 0, quiet_at), BROKERS, Counter())
+    check_errors([*kafkas, *quorum.nodes.values()])
+    for node in krafts:
+        text = node.log.read_text(errors="replace")
+        assert " ERROR " not in text, text[-4000:]
+        assert FAULT.search(text) is None, text[-4000:]
+    if IS_FULL_SIZE:
+        bar = PAUSE_RATIO * transplant.pauses["Kafka's rolling restart"]
+        assert transplant.pauses["to kraft"] <= bar, transplant.pauses
+        assert transplant.pauses["back to Kafka"] <= bar, transplant.pauses
+
+
+def check_logs(quorum: MixedQuorum, committed: int) -> None:
+    """Check that all controllers have the same log, and snapshots of the state of that log."""
+    quorum.check_equal_logs(committed)
+    result = verify([quorum.log_of(one) for one in quorum.nodes])
+    bad = [each for each in result.findings if each.severity is Severity.CONTRADICTION]
+    assert not bad, "\n".join(map(str, bad))
