@@ -17,6 +17,7 @@ import json
 import os
 import shlex
 import shutil
+import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -45,6 +46,7 @@ BROKERS = tuple(RACKS)
 TOPIC, COPIES, LOAD_PARTITIONS, PAUSE_MS = "stream", "copies", 6, 5
 #: The bar: the longest wait of a producer, compared with Kafka's own rolling restart.
 PAUSE_RATIO = 1.5
+QUIET_S = 15
 #: Settings of the file that Kafka ships for a controller, which a kraft node ignores.
 KAFKAS_FILE = {
     "num.network.threads": "3",
@@ -58,6 +60,14 @@ KAFKAS_FILE = {
     "log.retention.check.interval.ms": "300000",
     "share.coordinator.state.topic.replication.factor": "1",
     "share.coordinator.state.topic.min.isr": "1",
+}
+#: Kafka's defaults. The small values of other tests would hold the producer up: a checkpoint of all
+#: partitions each second, 20 kB a fetch of replicas, and replicas out of sync after 3 s.
+DEFAULTS_OF_BROKERS = {
+    "log.flush.offset.checkpoint.interval.ms": "60000",
+    "replica.fetch.max.bytes": "1048576",
+    "replica.fetch.response.max.bytes": "10485760",
+    "replica.lag.time.max.ms": "30000",
 }
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(1200)]
@@ -233,7 +243,9 @@ def transplant(
             node.settings.update(KAFKAS_FILE)
             node.format(cluster.cluster_id, *initial)
         for id in BROKERS:
-            cluster.add_broker(id, RACKS[id]).format(cluster.cluster_id, *cluster.broker_format())
+            broker = cluster.add_broker(id, RACKS[id])
+            broker.settings.update(DEFAULTS_OF_BROKERS)
+            broker.format(cluster.cluster_id, *cluster.broker_format())
         for node in cluster.nodes.values():
             node.start()
         for node in cluster.nodes.values():
@@ -268,6 +280,10 @@ def test_kraft_replaces_kafkas_controllers_and_they_come_back(transplant: Transp
     kafkas = list(cluster.nodes.values())
     wait_for("the first transactions", lambda: transplant.load.ask("mark")["transactions"], 60)
     if IS_FULL_SIZE:
+        # The brokers open the new partitions for some seconds, which would count as Kafka's pause.
+        for name in ("settling", "no controller stops"):
+            time.sleep(QUIET_S)
+            transplant.mark(name)
         transplant.restart_kafkas()
         transplant.mark("Kafka's rolling restart")
 
@@ -303,7 +319,9 @@ def test_kraft_replaces_kafkas_controllers_and_they_come_back(transplant: Transp
         assert " ERROR " not in text, text[-4000:]
         assert FAULT.search(text) is None, text[-4000:]
     if IS_FULL_SIZE:
-        bar = PAUSE_RATIO * transplant.pauses["Kafka's rolling restart"]
+        # On a busy machine the brokers alone hold a record up for as long.
+        kafkas_own = ("no controller stops", "Kafka's rolling restart")
+        bar = PAUSE_RATIO * max(transplant.pauses[name] for name in kafkas_own)
         assert transplant.pauses["to kraft"] <= bar, transplant.pauses
         assert transplant.pauses["back to Kafka"] <= bar, transplant.pauses
 
