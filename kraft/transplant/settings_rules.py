@@ -107,7 +107,8 @@ def _file_findings(
             subject,
             "it hides the values of these: "
             + ", ".join(sorted(name for name, value in settings.items() if value is None)),
-            "They are not checked here, and with them TLS and SASL are not.",
+            "They are not checked here, nor is what needs them, such as TLS and SASL. A wrong "
+            "value is found when the node starts.",
             (RemedyStep("Check the file on its machine.", kraft="kraft storage info -c FILE"),),
         )
 

@@ -109,12 +109,9 @@ def _check_step(text: str, words: CommandWords, id: int | None = None) -> Remedy
 
 
 def _stop_step(plan: TransplantPlan, id: int) -> RemedyStep:
-    text = (
-        f"Stop controller {id} on its machine by SIGTERM, here as a service, and wait until its "
-        "process has ended."
-    )
+    text = f"Stop controller {id} on its machine by SIGTERM, and wait until its process has ended."
     if plan.is_back:
-        return RemedyStep(text, kraft="systemctl stop kraft")
+        return RemedyStep(f"{text} As a service:", kraft="systemctl stop kraft")
     return RemedyStep(text, kafka=f"kafka-server-stop.sh --node-id={id}")
 
 
