@@ -13,6 +13,19 @@ from kraft.errors import InvalidConfigError
 _NAME = re.compile(r"[a-zA-Z0-9._-]+", re.ASCII)
 
 
+def read_changes(
+    added: str | None, path: Path | None, deleted: Iterable[str] | None
+) -> tuple[dict[str, str], list[str]]:
+    """Return the values to set and the names to remove: at least one.
+
+    Raises as `read_added` and `read_deleted`, and a usage error where nothing is given.
+    """
+    values, names = read_added(added, path), read_deleted(deleted)
+    if not values and not names:
+        raise typer.BadParameter("give --add-config, --add-config-file or --delete-config")
+    return values, names
+
+
 def read_added(text: str | None, path: Path | None) -> dict[str, str]:
     """Return the values of ``K=V,…`` and of a file; the text's win.
 

@@ -15,7 +15,7 @@ import typer
 
 from kraft.cli.admin_client import QuorumOptions
 from kraft.cli.config_entities import ConfigReader, Entity, EntityOptions, EntityType
-from kraft.cli.config_values import read_added, read_deleted
+from kraft.cli.config_values import read_changes
 from kraft.cli.exit_codes import EPILOG
 from kraft.cli.metadata_source import SourceOptions
 from kraft.cli.option_groups import takes_groups
@@ -129,10 +129,7 @@ def alter(
     type, name = named.read()
     if name is None:
         raise typer.BadParameter("name the entity: --entity-name or --entity-default")
-    added = read_added(add_config, add_config_file)
-    deleted = read_deleted(delete_config)
-    if not added and not deleted:
-        raise typer.BadParameter("give --add-config, --add-config-file or --delete-config")
+    added, deleted = read_changes(add_config, add_config_file, delete_config)
     entity = Entity(type, name)
     with quorum.open() as admin:
         if type is EntityType.BROKER_LOGGERS:

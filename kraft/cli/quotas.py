@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kraft.cli.admin_client import QuorumOptions
-from kraft.cli.config_values import read_added, read_deleted
+from kraft.cli.config_values import read_changes
 from kraft.cli.exit_codes import EPILOG
 from kraft.cli.metadata_source import SourceOptions
 from kraft.cli.option_groups import takes_groups
@@ -188,12 +188,8 @@ def alter(
     entity = parts.read()
     if not entity:
         raise typer.BadParameter("name an entity: --user, --client, --ip or one of …-defaults")
-    added = {
-        key: _number(key, value) for key, value in read_added(add_config, add_config_file).items()
-    }
-    deleted = read_deleted(delete_config)
-    if not added and not deleted:
-        raise typer.BadParameter("give --add-config, --add-config-file or --delete-config")
+    values, deleted = read_changes(add_config, add_config_file, delete_config)
+    added = {key: _number(key, value) for key, value in values.items()}
     with quorum.open() as admin:
         if deleted:
             # As Kafka's tool does: a controller accepts the removal of any quota.

@@ -391,12 +391,13 @@ def _run(
             for run in requests_of(names, records_each):
                 results += carry_out(admin, change, {name: entries[name] for name in run})
                 advance(len(results))
-    except (KraftError, KeyboardInterrupt):
-        print(
-            f"note: {len(results):,} of {len(names):,} topics have an answer; a request without "
-            "one may have been carried out",
-            file=sys.stderr,
-        )
+    except (KraftError, KeyboardInterrupt) as error:
+        from kraft.network.quorum_client import QuorumUnreachableError
+
+        note = f"note: {len(results):,} of {len(names):,} topics have an answer"
+        if not isinstance(error, QuorumUnreachableError) or error.may_be_done:
+            note += "; a request without one may have been carried out"
+        print(note, file=sys.stderr)
         if results:
             _show(change, results, time.monotonic() - began, as_json, validate_only)
         raise

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kraft.cli.admin_client import QuorumOptions
-from kraft.cli.config_values import read_added, read_deleted
+from kraft.cli.config_values import read_changes
 from kraft.cli.exit_codes import EPILOG
 from kraft.cli.metadata_source import SourceOptions
 from kraft.cli.option_groups import takes_groups
@@ -137,10 +137,7 @@ def alter(
     from kraft.admin import ScramDeletion
     from kraft.cli.output import Output
 
-    added = read_added(add_config, add_config_file)
-    deleted = read_deleted(delete_config)
-    if not added and not deleted:
-        raise typer.BadParameter("give --add-config, --add-config-file or --delete-config")
+    added, deleted = read_changes(add_config, add_config_file, delete_config)
     changes: list[Any] = [ScramDeletion(user, _mechanism(name)) for name in deleted]
     changes += [_upsertion(user, name, value) for name, value in added.items()]
     with quorum.open() as admin:

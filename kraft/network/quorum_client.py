@@ -81,9 +81,13 @@ _CONNECT_ERRORS = (
 
 
 class QuorumUnreachableError(KraftError):
-    """No controller answered, or there was no leader, within the timeout."""
+    """No controller answered, or there was no leader, within the timeout.
+
+    ``may_be_done``: the request was sent, so that the quorum may have carried it out.
+    """
 
     kafka_code = 13
+    may_be_done = False
 
 
 class QuorumRefusedError(KraftError):
@@ -258,6 +262,8 @@ class QuorumClient:
 
         ``error_of`` returns the error code of a response as a whole: NOT_CONTROLLER makes the
         client find the leader and send the request again, other errors are the caller's.
+
+        Raises QuorumUnreachableError, which says whether the request was sent.
         """
         if self._connection is None or not self._connection.is_leader:
             # Find the leader first: a controller that does not lead would reject the first attempt,
@@ -283,7 +289,11 @@ class QuorumClient:
                 attempts -= 1
             return code
 
-        response = self._at_leader(exchange, error, api.name)
+        try:
+            response = self._at_leader(exchange, error, api.name)
+        except QuorumUnreachableError as unreachable:
+            unreachable.may_be_done = attempts > 0
+            raise
         return Answered(response, attempts > 1)
 
     def call_at(self, address: Address, api: Api, request: Message, response_type: type[M]) -> M:

@@ -5,11 +5,13 @@ The port of a real broker is in ``tests/interop/test_admin_commands.py``.
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from kraft.admin import QuorumUnreachableError, TopicSpec, connect_blocking
 from kraft.server.local_quorum import free_ports
 from tests.harness.certificates import authority
 from tests.harness.commands import kraft
@@ -86,11 +88,36 @@ def login(password: str) -> str:
 
 def test_an_address_without_a_controller() -> None:
     (port,) = free_ports(1)
-    said = complaint("topics", "list", "--bootstrap-controller", f"127.0.0.1:{port}")
+    nowhere = ("--bootstrap-controller", f"127.0.0.1:{port}")
+    said = complaint("topics", "list", *nowhere)
     assert f"127.0.0.1:{port}: " in said
     assert "no process listens there; is the address right, and does it run?" in said
+    said = complaint(
+        "topics", "create", "--topic", "a", "--bootstrap-controller", f"127.0.0.1:{port}"
+    )
+    assert "note: 0 of 1 topics have an answer\n" in said
     said = complaint("topics", "list", "--bootstrap-controller", "no-such-host.invalid:9093")
     assert "the host name 'no-such-host.invalid' cannot be resolved" in said
+
+
+def test_an_error_says_whether_the_request_was_sent(tmp_path: Path) -> None:
+    settings = {"default.api.timeout.ms": "2000", "request.timeout.ms": "1000"}
+    with controllers(tmp_path / "nodes", {}) as nodes:
+        running = nodes.all[0].running
+        assert running is not None
+        with connect_blocking(nodes.bootstrap, settings) as admin:
+            admin.create_topics([TopicSpec("a", 1, 1)])
+            running.process.send_signal(signal.SIGSTOP)
+            with pytest.raises(QuorumUnreachableError) as unanswered:
+                admin.create_topics([TopicSpec("b", 1, 1)])
+            assert unanswered.value.may_be_done
+        with (
+            connect_blocking(nodes.bootstrap, settings) as late,
+            pytest.raises(QuorumUnreachableError) as unconnected,
+        ):
+            late.create_topics([TopicSpec("c", 1, 1)])
+        assert not unconnected.value.may_be_done
+        running.process.send_signal(signal.SIGCONT)
 
 
 @pytest.mark.parametrize("address", ["localhost", "localhost:port", ",", "localhost:70000"])
