@@ -29,7 +29,10 @@ _NICE = 10
 def _give_way() -> None:
     """Lower the priority of this thread where threads have one of their own: on Linux."""
     if sys.platform == "linux":
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
+        thread = threading.get_native_id()
+        # The node itself may be nicer; only root may take that back.
+        nice = max(_NICE, os.getpriority(os.PRIO_PROCESS, thread))
+        os.setpriority(os.PRIO_PROCESS, thread, nice)
 
 
 class SnapshotOutput:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import sys
+import threading
 from collections.abc import Sequence
 from concurrent.futures import Future
 from pathlib import Path
@@ -50,6 +53,34 @@ def test_file_and_directory_are_synced_before_the_callback() -> None:
     output.write(pieces(0))
     assert finished(output) is None
     assert disk.synced == [NAME + ".tmp", "d"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="threads have no priority of their own")
+@pytest.mark.parametrize(("of_node", "expected"), [(0, 10), (15, 15)])
+def test_the_thread_gives_way_to_the_loop(of_node: int, expected: int) -> None:
+    found: list[int] = []
+
+    class NotesPriority(MemoryDisk):
+        def rename(self, old: str, new: str) -> None:
+            found.append(os.getpriority(os.PRIO_PROCESS, threading.get_native_id()))
+            super().rename(old, new)
+
+    def run_node() -> None:
+        own = threading.get_native_id()
+        nice = max(of_node, os.getpriority(os.PRIO_PROCESS, own))
+        os.setpriority(os.PRIO_PROCESS, own, nice)
+        output = SnapshotOutput(NotesPriority(), "d", ID)
+        output.write(pieces(0))
+        assert finished(output) is None
+        found.append(os.getpriority(os.PRIO_PROCESS, own))
+        found.append(nice)
+
+    node = threading.Thread(target=run_node)
+    node.start()
+    node.join()
+    of_thread, of_loop, before = found
+    assert of_thread == max(expected, before)
+    assert of_loop == before
 
 
 def test_an_earlier_temporary_file_is_overwritten(tmp_path: Path) -> None:
