@@ -21,7 +21,7 @@ from kraft.errors import (
     UnknownTopicNameError,
     UnknownTopicOrPartitionError,
 )
-from kraft.metadata.arguments import INT32_MAX, shown, text, uuid_of, whole_number
+from kraft.metadata.arguments import INT32_MAX, sequence, shown, text, uuid_of, whole_number
 from kraft.records import Uuid
 
 #: In the ``isr`` column: this row is irregular; :meth:`Partitions.row` returns its lists.
@@ -115,8 +115,6 @@ class _RowUnpacker:
 
     def can_unpack(self, rows: NDArray[Any]) -> bool:
         """Return whether all are rows of partitions."""
-        if not np.issubdtype(rows.dtype, np.integer) or rows.ndim != 1:
-            return False
         if rows.min() < 0 or rows.max() >= self._table.row_count:
             return False
         return bool((self._table.column("topic")[rows] >= 0).all())
@@ -322,16 +320,29 @@ class Partitions:
         """Yield many rows, each as :meth:`row` returns it, in about half the time.
 
         ``rows``: row numbers, (count,). Unpacks a few thousand at a time: memory does not grow
-        with their number, and the state must not change meanwhile. Raises as :meth:`row`.
+        with their number, and the state must not change meanwhile. Raises as :meth:`row`, and
+        :class:`InvalidArgumentError` at once for anything but row numbers.
         """
-        wanted = np.asarray(rows)
+        if not isinstance(rows, np.ndarray):
+            given = sequence(rows, "rows", "row numbers")
+            numbers = [whole_number(each, "row", high=INT32_MAX) for each in given]
+            return self._unpacked(np.array(numbers, np.int64))
+        if rows.ndim != 1 or not np.issubdtype(rows.dtype, np.integer):
+            raise InvalidArgumentError(
+                f"rows must be an array of integers of one dimension, not of {rows.dtype} and of "
+                f"shape {rows.shape}"
+            )
+        return self._unpacked(rows)
+
+    def _unpacked(self, wanted: NDArray[np.integer[Any]]) -> Iterator[PartitionInfo]:
         unpacker = _RowUnpacker(self._table)
         for start in range(0, len(wanted), _ROWS_AT_ONCE):
             some = wanted[start : start + _ROWS_AT_ONCE]
             if unpacker.can_unpack(some):
                 yield from unpacker.unpack(some, self.row)
             else:
-                yield from map(self.row, some.tolist())
+                for row in some:
+                    yield self.row(int(row))
 
     def find(self, topic: str, partition: int) -> PartitionInfo:
         """Return one partition; raises :class:`UnknownTopicOrPartitionError`."""

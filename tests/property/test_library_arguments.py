@@ -100,6 +100,7 @@ _GOOD: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "members": (METADATA.partitions.members, {"column": "isr"}),
     "directory_id": (METADATA.partitions.directory_id, {"number": 0}),
     "row": (METADATA.partitions.row, {"row": 0}),
+    "rows": (METADATA.partitions.rows, {"rows": [0]}),
     "find": (METADATA.partitions.find, {"topic": "payments", "partition": 0}),
     "by_id": (METADATA.topics.by_id, {"topic_id": PAYMENTS}),
     "topics": (METADATA.topics.__getitem__, {"name": "payments"}),
@@ -180,7 +181,7 @@ def test_nothing_but_a_kraft_error_comes_out_and_nothing_changes(data: st.DataOb
         try:
             if name.endswith("[]") or name == "topics":
                 function(junk)
-            elif name == "records":
+            elif name in {"records", "rows"}:
                 list(function(**arguments))
             else:
                 function(**arguments)

@@ -55,9 +55,11 @@ def test_rows_that_hold_no_partition_are_errors() -> None:
         (len(found.live), OffsetOutOfRangeError),
         (-1, InvalidArgumentError),
     ):
-        reading = found.rows([int(live[0]), row])
+        reading = found.rows(np.array([int(live[0]), row]))
         assert next(reading) == found.row(int(live[0]))
         with pytest.raises(error):
             next(reading)
-    with pytest.raises(InvalidArgumentError):
-        list(found.rows([1.5]))  # type: ignore[list-item]
+    # Before the first row is read.
+    for wrong in ([1.5], [-1], "0", np.array([1.5]), np.array([[0]]), None):
+        with pytest.raises(InvalidArgumentError):
+            found.rows(wrong)  # type: ignore[arg-type]
