@@ -1,6 +1,6 @@
 """Compaction of a table, in steps: its live rows move into another, which takes its place."""
 
-from typing import final
+from typing import Self, final
 
 from kraft._core.table.rows import TableRows
 
@@ -13,7 +13,7 @@ class Compaction:
     stays outside of the extent. An object that is dropped before has changed nothing.
     """
 
-    def __init__(self, table: TableRows, fresh: TableRows) -> None: ...
+    def __new__(cls, table: TableRows, fresh: TableRows) -> Self: ...
     def step(self, max_rows: int) -> bool:
         """Copy ``max_rows`` live rows; return whether some are left. About 0.2 us a row.
 
