@@ -179,6 +179,11 @@ def static(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         for id in (101, 102, 103):
             cluster.add_controller(id).format(CLUSTER_ID, "-r", "4.2")
         start(*cluster.nodes.values())
+        # Until its metadata.version is committed, a controller rejects DescribeCluster.
+        eventually(
+            lambda: kraft("preflight", "quorum", *at(cluster)).returncode,
+            until=lambda code: code != 1,
+        )
         yield cluster
     finally:
         cluster.kill()
