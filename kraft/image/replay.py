@@ -243,7 +243,7 @@ class MetadataState:
         reverted.
 
         Numbers of rows and topics change at the end. Raises ReplayError while a transaction is
-        open, InvalidRequestError while an image of the table is in use.
+        open, InvalidRequestError while an image of an earlier state is in use.
         """
         if self.transaction_start is not None:
             raise ReplayError("cannot compact the table: a transaction is open")
@@ -251,10 +251,11 @@ class MetadataState:
         return self.table.begin_compaction()
 
     def compact(self) -> None:
-        """Compact the table at once: a pass over it. Raises as `begin_compaction`."""
-        compaction = self.begin_compaction()
-        while compaction.step(1 + self.table.row_count):
-            pass
+        """Compact the table at once: a pass over it.
+
+        Raises as `begin_compaction`, and InvalidRequestError while any image is in use.
+        """
+        self.begin_compaction().finish()
 
     def _replay(self, offset: int, value: bytes) -> None:
         record = decode_value(value)

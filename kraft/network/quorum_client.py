@@ -83,7 +83,8 @@ _CONNECT_ERRORS = (
 class QuorumUnreachableError(KraftError):
     """No controller answered, or there was no leader, within the timeout.
 
-    ``may_be_done``: the request was sent, so that the quorum may have carried it out.
+    `QuorumClient.call` sets ``may_be_done`` where it sent the request, so that the quorum may have
+    carried it out.
     """
 
     kafka_code = 13
@@ -263,7 +264,7 @@ class QuorumClient:
         ``error_of`` returns the error code of a response as a whole: NOT_CONTROLLER makes the
         client find the leader and send the request again, other errors are the caller's.
 
-        Raises QuorumUnreachableError, which says whether the request was sent.
+        Raises QuorumUnreachableError.
         """
         if self._connection is None or not self._connection.is_leader:
             # Find the leader first: a controller that does not lead would reject the first attempt,

@@ -310,31 +310,33 @@ class ControllerRunner:
         )
 
     def _compact(self) -> None:
-        """Compact the table where it is due and all is committed, a step in each turn.
+        """Compact the table where it is due and all is committed, in several turns.
 
-        Nothing else is done meanwhile, for 0.3 s a million partitions, but heartbeats are answered.
+        Nothing else is done meanwhile, for 0.3 s a million partitions, but heartbeats are answered,
+        and requests that read the image.
         """
         controller, now = self.controller, now_ms()
-        end_offset = controller.cluster.next_offset
         if not controller.is_compacting:
+            end_offset = controller.cluster.next_offset
             if not self._is_compaction_due(now) or controller.stable_offset < end_offset:
                 return
             self._compaction_begin_ms = now
-            self.publishing.images.forget_image()
         table = controller.cluster.table
         dead = table.row_count - table.partition_count
+        # What has come meanwhile, or the next rows.
+        self._take_turn_soon()
         try:
-            if controller.compact(now):
-                self._take_turn_soon()
+            if controller.prepare_compaction():
                 return
+            self.publishing.images.forget_image()
+            controller.compact(now)
         except InvalidRequestError as in_use:
             self._next_compaction_ms = now + _COMPACTION_RETRY_MS
             logger.debug("%s", in_use)
         else:
             taken_ms = now_ms() - self._compaction_begin_ms
             logger.info("dropped the rows of %d deleted partitions in %.0f ms", dead, taken_ms)
-        # What has come meanwhile.
-        self._take_turn_soon()
+        self._publish()
 
     def _snapshot_stored(self, id: OffsetAndEpoch) -> None:
         assert self._driver is not None

@@ -21,7 +21,7 @@ import logging
 import re
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -144,6 +144,19 @@ class _Watch(logging.Handler):
             self.findings.append(f"{record.levelname}: {text}\n{record.exc_info}")
 
 
+def _has_all(pipe: Pipe, asked: Sequence[bytes]) -> bool:
+    """Return whether a connection has all its responses, or is closed."""
+    return pipe.is_closed or len(whole_frames(pipe.received)) >= len(asked)
+
+
+def _is_due(pipe: Pipe, asked: Sequence[bytes]) -> bool:
+    """Return whether a response is missing of a request that may not wait."""
+    if _has_all(pipe, asked):
+        return False
+    waiting = asked[len(whole_frames(pipe.received))]
+    return int.from_bytes(waiting[:2], "big") not in _WAITING
+
+
 class ServedNode:
     """A node with three brokers and a few topics; a context manager."""
 
@@ -261,7 +274,7 @@ class ServedNode:
     async def _ask(self, api: Api, version: int, body: bytes) -> bytes:
         pipe = self._connect(request_frame(api, version, 1, "broker", body))
         pipe.feed()
-        await self._settle([pipe], [1], _PATIENCE_S)
+        await self._settle(lambda: _has_all(pipe, [body]), _PATIENCE_S)
         frame = bytes(pipe.received[4:])
         pipe.close()
         await asyncio.sleep(0)
@@ -288,16 +301,11 @@ class ServedNode:
         for pipe in pipes:
             self._feed(pipe)
             await asyncio.sleep(0)
-        await self._settle(pipes, list(map(len, asked)), _BRIEF_S)
-        may_wait = [
-            self._check(pipe, requests, is_last=False)
-            for pipe, requests in zip(pipes, asked, strict=True)
-        ]
-        if not all(may_wait):
-            counts = [0 if may else len(one) for may, one in zip(may_wait, asked, strict=True)]
-            await self._settle(pipes, counts, _PATIENCE_S)
+        await self._settle(lambda: all(map(_has_all, pipes, asked)), _BRIEF_S)
+        # A request behind one that may wait is due from the response to that one on.
+        await self._settle(lambda: not any(map(_is_due, pipes, asked)), _PATIENCE_S)
         for pipe, requests_of_it in zip(pipes, asked, strict=True):
-            self._check(pipe, requests_of_it, is_last=True)
+            self._check(pipe, requests_of_it)
             pipe.close()
         await asyncio.sleep(0)
         watching.cancel()
@@ -318,36 +326,24 @@ class ServedNode:
             self.longest_block_s = max(self.longest_block_s, now - last)
             last = now
 
-    async def _settle(self, pipes: list[Pipe], counts: list[int], patience_s: float) -> None:
-        """Wait until each connection has this many responses, or is closed."""
+    async def _settle(self, is_settled: Callable[[], bool], patience_s: float) -> None:
         end = self._loop.time() + patience_s
-        while any(
-            not pipe.is_closed and len(whole_frames(pipe.received)) < count
-            for pipe, count in zip(pipes, counts, strict=True)
-        ):
-            if self._loop.time() > end:
-                return
+        while not is_settled() and self._loop.time() <= end:
             await asyncio.sleep(0.0005)
 
-    def _check(self, pipe: Pipe, asked: list[bytes], *, is_last: bool) -> bool:
-        """Check the responses so far; return whether no further one is due now."""
+    def _check(self, pipe: Pipe, asked: list[bytes]) -> None:
+        """Check the responses of a connection, none of which is due any more."""
         frames = whole_frames(pipe.received)
-        if is_last:
-            for request, frame in zip(asked, frames, strict=False):
-                self._check_response(request, frame)
+        for request, frame in zip(asked, frames, strict=False):
+            self._check_response(request, frame)
         if len(frames) > len(asked):
             raise FindingError(f"{len(frames)} responses to {len(asked)} requests")
-        if len(frames) == len(asked) or pipe.is_closed:
-            if is_last and len(frames) < len(asked):
-                key = int.from_bytes(asked[len(frames)][:2], "big", signed=True)
-                self.outcomes[key, -1000] += 1
-            return True
-        waiting = asked[len(frames)]
-        if int.from_bytes(waiting[:2], "big") in _WAITING:
-            return True
-        if is_last:
-            raise FindingError(f"no response within {_PATIENCE_S} s: {waiting[:200].hex()}")
-        return False
+        if _is_due(pipe, asked):
+            waiting = asked[len(frames)][:200].hex()
+            raise FindingError(f"no response within {_PATIENCE_S} s: {waiting}")
+        if pipe.is_closed and len(frames) < len(asked):
+            key = int.from_bytes(asked[len(frames)][:2], "big", signed=True)
+            self.outcomes[key, -1000] += 1
 
     def _check_response(self, request: bytes, frame: bytes) -> None:
         if len(request) < 8:

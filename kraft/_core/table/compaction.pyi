@@ -6,11 +6,11 @@ from kraft._core.table.rows import TableRows
 
 @final
 class Compaction:
-    """Begin with ``PartitionTable.begin_compaction``, and call `step` until it returns False.
+    """Begin with ``PartitionTable.begin_compaction``; `finish` alone compacts at once.
 
     Drops the rows of removed topics and gives every topic one extent of rows. Row and topic numbers
-    change at the last step, directory numbers do not. A partition after a gap in its topic's ids
-    stays outside of the extent. An object that is dropped before has changed nothing.
+    change with `finish`, directory numbers do not. A partition after a gap in its topic's ids stays
+    outside of the extent. An object that is dropped before has changed nothing.
     """
 
     def __new__(cls, table: TableRows, fresh: TableRows) -> Self: ...
@@ -18,5 +18,10 @@ class Compaction:
         """Copy ``max_rows`` live rows; return whether some are left. About 0.2 us a row.
 
         Raises ReplayError if the table has changed since the first step: begin again.
-        InvalidRequestError while an image is alive.
+        """
+
+    def finish(self) -> None:
+        """Copy the rows that are left, and put the copies in place.
+
+        Raises as `step`, and InvalidRequestError while an image of the table is alive.
         """

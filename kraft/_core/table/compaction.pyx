@@ -2,7 +2,7 @@
 
 Dead rows, of removed topics, stay in a table until then. The steps let an event loop answer
 requests meanwhile: a million live rows take 0.2 s. The table must not change from the first step to
-the last; it can be read.
+the last; it and its images can be read.
 
 Called by ``table``. Every topic gets one extent of rows, in the order of the old numbers.
 """
@@ -39,9 +39,11 @@ cdef class Compaction:
         free(self.pairs)
 
     def _check(self):
-        """Raise if the table has changed, or an image of it is in use."""
-        self.table._refuse_beside_images("compact the table")
+        """Raise if the journal holds changes: an image of an earlier state is in use, or the
+        table has changed since the first step.
+        """
         if self.table.has_journal():
+            self.table._refuse_beside_images("compact the table")
             raise ReplayError("cannot compact the table: its journal holds changes")
 
     def step(self, int64_t max_rows):
@@ -52,10 +54,13 @@ cdef class Compaction:
         if failed < 0:
             # A mapped checkpoint may hold a name or an id twice: its CRCs do not detect that.
             raise refusal(failed, "the table cannot be compacted")
-        if self.next_topic < self.table.topics.ids.count or self.next_pair < self.pair_count:
-            return True
+        return self.next_topic < self.table.topics.ids.count or self.next_pair < self.pair_count
+
+    def finish(self):
+        self.table._refuse_beside_images("compact the table")
+        while self.step(1 + self.table.row_count):
+            pass
         self.table.take_rows_of(self.fresh)
-        return False
 
     cdef int move_rows(self, int64_t max_rows) noexcept nogil:
         """Copy up to this many rows, and begin up to as many topics; 0, or a negative Refusal."""

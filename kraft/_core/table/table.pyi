@@ -95,11 +95,14 @@ class PartitionTable(TableRows):
         """Begin to drop the rows of removed topics; see :class:`Compaction`.
 
         Raises ReplayError while the journal holds changes, because they name rows, and
-        InvalidRequestError while an image is alive.
+        InvalidRequestError while an image of an earlier state needs them.
         """
 
     def compact(self) -> None:
-        """Compact the table at once: a pass over it. Raises as ``begin_compaction``."""
+        """Compact the table at once: a pass over it.
+
+        Raises as ``begin_compaction``, and InvalidRequestError while any image is alive.
+        """
 
     def encode_partitions(
         self, builder: BatchBuilder, rows: ArrayLike | None = None, *, version: int

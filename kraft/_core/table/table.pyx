@@ -102,9 +102,7 @@ cdef class PartitionTable(TableRows):
         return Compaction(self, type(self)(capacity=self.partition_count, stride=self.stride))
 
     def compact(self):
-        compaction = self.begin_compaction()
-        while compaction.step(1 + self.row_count):
-            pass
+        self.begin_compaction().finish()
 
     # -- encoding
 

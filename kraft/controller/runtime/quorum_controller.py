@@ -62,8 +62,8 @@ from kraft.errors import (
 from kraft.image.replay import MetadataState
 from kraft.records import Record, Uuid
 
-#: Rows that one step of a compaction moves; takes 1 to 2 ms.
-ROWS_MOVED_AT_ONCE = 5_000
+#: Rows that one step of a compaction copies; takes 1 to 2 ms.
+ROWS_COPIED_AT_ONCE = 5_000
 
 
 class _PendingAnswer(NamedTuple):
@@ -155,25 +155,34 @@ class QuorumController:
 
     @property
     def is_compacting(self) -> bool:
-        """Whether a compaction has begun and not ended: call only `compact`, nothing may change."""
+        """Whether `prepare_compaction` has begun: until `compact` nothing else may change."""
         return self._compaction is not None
 
-    def compact(self, now_ms: float) -> bool:
-        """Take a step to drop the rows of removed partitions; return whether more are left.
+    def prepare_compaction(self) -> bool:
+        """Copy some live rows, for one to two milliseconds; return whether more are left.
 
-        Begin if `is_compaction_due`, with all committed. A step takes one to two milliseconds.
-        Raises InvalidRequestError while an image of the table is in use; the next call begins anew.
+        Begin if `is_compaction_due`, with all committed. Raises InvalidRequestError while an image
+        of an earlier state is in use.
+        """
+        if self._compaction is None:
+            self._compaction = self._begin_compaction()
+        return self._compaction.step(ROWS_COPIED_AT_ONCE)
+
+    def compact(self, now_ms: float) -> None:
+        """Drop the rows of removed partitions: what `prepare_compaction` has left of it, or all.
+
+        Raises InvalidRequestError while an image of the table is in use; then begin anew.
         """
         compaction, self._compaction = self._compaction, None
         if compaction is None:
-            assert self.stable_offset == self.cluster.next_offset, "a revert would need the journal"
-            compaction = self.cluster.begin_compaction()
-        if compaction.step(ROWS_MOVED_AT_ONCE):
-            self._compaction = compaction
-            return True
+            compaction = self._begin_compaction()
+        compaction.finish()
         if self.is_active:
             self._periodic.index_partitions(self.cluster, self.queue, now_ms)
-        return False
+
+    def _begin_compaction(self) -> Compaction:
+        assert self.stable_offset == self.cluster.next_offset, "a revert would need the journal"
+        return self.cluster.begin_compaction()
 
     # -- requests
 

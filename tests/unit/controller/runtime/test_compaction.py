@@ -10,7 +10,7 @@ from kraft._core.table.table import PartitionTable
 from kraft.controller.decision import NO_RECORDS, Decision
 from kraft.controller.runtime import requests
 from kraft.controller.runtime.operations import DecisionContext, Operation
-from kraft.controller.runtime.quorum_controller import ROWS_MOVED_AT_ONCE
+from kraft.controller.runtime.quorum_controller import ROWS_COPIED_AT_ONCE
 from kraft.controller.topics.topic_deletion import TopicToDelete
 from kraft.errors import InvalidRequestError, ReplayError
 from tests.harness.controller import ControllerLog, leading, replayed
@@ -29,14 +29,6 @@ def with_dead_rows(count: int, live: int = 1) -> ControllerLog:
     return log
 
 
-def compact(log: ControllerLog) -> int:
-    """Compact to the end, and return the number of steps."""
-    steps = 1
-    while log.controller.compact(log.now_ms):
-        steps += 1
-    return steps
-
-
 def test_rows_of_deleted_partitions_are_dropped() -> None:
     log = with_dead_rows(50)
     controller, table = log.controller, log.controller.cluster.table
@@ -49,34 +41,52 @@ def test_rows_of_deleted_partitions_are_dropped() -> None:
     assert partitions_of(table) == partitions_of(replayed(log).table)
 
 
-def test_live_rows_move_in_steps_in_which_the_table_can_be_read() -> None:
-    log = with_dead_rows(30_000, live=4 * ROWS_MOVED_AT_ONCE)
+def test_live_rows_are_copied_in_steps_in_which_table_and_image_can_be_read() -> None:
+    log = with_dead_rows(30_000, live=4 * ROWS_COPIED_AT_ONCE)
     controller, table = log.controller, log.controller.cluster.table
-    before = partitions_of(table)
-    assert controller.compact(log.now_ms)
+    before, image = partitions_of(table), table.image()
+    assert [controller.prepare_compaction() for _ in range(5)] == [True] * 4 + [False]
     assert controller.is_compacting
     assert partitions_of(table) == before
-    assert table.row_count == 30_000 + 4 * ROWS_MOVED_AT_ONCE
-    assert compact(log) == 4
+    assert image.column("topic").size == table.row_count == 30_000 + 4 * ROWS_COPIED_AT_ONCE
+    del image
+    controller.compact(log.now_ms)
     assert not controller.is_compacting
-    assert table.row_count == 4 * ROWS_MOVED_AT_ONCE
+    assert table.row_count == 4 * ROWS_COPIED_AT_ONCE
     assert partitions_of(table) == before
     assert log.response_of_new_topic() == 1
 
 
-def test_a_compaction_of_a_table_that_has_changed_ends_and_begins_anew() -> None:
-    log = with_dead_rows(30_000, live=ROWS_MOVED_AT_ONCE)
+def test_a_compaction_that_is_refused_at_its_end_begins_anew() -> None:
+    log = with_dead_rows(30_000)
     controller, table = log.controller, log.controller.cluster.table
-    assert controller.compact(log.now_ms)
+    image = table.image()
+    assert not controller.prepare_compaction()
+    with pytest.raises(InvalidRequestError, match="an image as of offset"):
+        controller.compact(log.now_ms)
+    assert not controller.is_compacting
+    assert table.row_count == 30_001
+    # An image of an earlier state refuses it at its beginning.
+    log.create("meanwhile", 1)
+    log.settle()
+    with pytest.raises(InvalidRequestError, match="an image as of offset"):
+        controller.prepare_compaction()
+    assert not controller.is_compacting
+    del image
+    controller.compact(log.now_ms)
+    assert partitions_of(table) == partitions_of(replayed(log).table)
+
+
+def test_a_compaction_of_a_table_that_has_changed_is_an_error() -> None:
+    log = with_dead_rows(30_000, live=ROWS_COPIED_AT_ONCE)
+    controller, table = log.controller, log.controller.cluster.table
+    assert controller.prepare_compaction()
     log.create("meanwhile", 1)
     log.settle()
     with pytest.raises(ReplayError, match="its journal holds changes"):
         controller.compact(log.now_ms)
     assert not controller.is_compacting
-    assert table.row_count == 30_000 + ROWS_MOVED_AT_ONCE + 1
-    compact(log)
-    assert table.row_count == ROWS_MOVED_AT_ONCE + 1
-    assert partitions_of(table) == partitions_of(replayed(log).table)
+    assert table.row_count == 30_000 + ROWS_COPIED_AT_ONCE + 1
 
 
 def partitions_of(table: PartitionTable) -> dict[str, list[dict[str, Any]]]:
@@ -195,7 +205,7 @@ def test_a_decision_in_parts_that_fails_keeps_no_rows() -> None:
 
 def test_the_index_of_a_compacted_table_is_built_again() -> None:
     log = with_dead_rows(100_000, live=30_000)
-    compact(log)
+    log.controller.compact(log.now_ms)
     table = log.controller.cluster.table
     assert table.indexed_row_count == 0
     log.run()
