@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -220,6 +222,42 @@ class CountsDeltas:
 
     def on_metadata_update(self, delta: ImageDelta, image: Image) -> None:
         self.full += delta.is_full
+
+
+class SlowSlices:
+    """Background work of five slices, each of which blocks the loop for 20 ms."""
+
+    def __init__(self) -> None:
+        self.times_s: list[tuple[float, float]] = []
+
+    @property
+    def has_work(self) -> bool:
+        return len(self.times_s) < 5
+
+    def work(self) -> None:
+        begun_s = time.monotonic()
+        time.sleep(0.02)
+        self.times_s.append((begun_s, time.monotonic()))
+
+
+def test_a_node_rests_between_slices_of_background_work_as_long_as_they_take(
+    run_scenario: RunScenario, tmp_path: Path
+) -> None:
+    """A thread that never sleeps waits longest for a processor, and its answers with it."""
+    quorum, slices = Quorum(tmp_path), SlowSlices()
+
+    async def scenario() -> None:
+        await quorum.start()
+        await quorum.brokers(0)
+        await quorum.create("a", 1)
+        quorum.runner(1).publishing.background.append(slices)
+        await quorum.create("b", 1)
+        await until(lambda: not slices.has_work)
+
+    run_scenario(scenario, quorum)
+    rests_s = [begun - ended for (_, ended), (begun, _) in pairwise(slices.times_s)]
+    # A request ends the first rest; timers count whole milliseconds.
+    assert min(rests_s[1:]) > 0.015
 
 
 def test_a_node_has_its_image_while_it_compacts(run_scenario: RunScenario, tmp_path: Path) -> None:

@@ -144,9 +144,28 @@ def test_generation_continues_once_a_slow_disk_has_caught_up(
         count = node.wake_count
         await asyncio.sleep(0.01)
         assert node.wake_count == count, "the node must wait for the disk without polling it"
+        assert not node.publishing.is_idle
         node.disk.gate.set()
         await node.until(lambda: node.stored)
         assert len(node.loaded().state.configs) == 30
+
+    run(scenario)
+
+
+def test_the_table_can_be_compacted_before_the_file_of_a_snapshot_is_written() -> None:
+    async def scenario() -> None:
+        node = Publishing()
+        node.disk.gate.clear()
+        node.append(*BASE)
+        assert not node.publishing.is_idle
+        node.wake()
+        await node.until(lambda: node.publishing.is_idle)
+        assert not node.stored
+        node.publishing.images.forget_image()
+        node.cluster.compact()
+        node.disk.gate.set()
+        await node.until(lambda: node.stored)
+        assert leader_of(node.loaded()) == 1
 
     run(scenario)
 
