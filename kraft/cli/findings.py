@@ -1,4 +1,5 @@
-"""Print what ``kraft preflight`` and ``kraft transplant`` found, and end with its exit code.
+"""Print what ``kraft preflight`` and ``kraft transplant`` found, and end with its exit code; the
+options of both.
 
 Exit code 0: nothing stands against it; 3 (FOUND): a warning; 4 (FAILED): a finding that blocks.
 """
@@ -8,7 +9,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -19,6 +21,25 @@ if TYPE_CHECKING:
     from kraft.preflight.facts import ClusterFacts, ControllerFacts
     from kraft.preflight.findings import PreflightFinding, RemedyStep
 
+DirectoriesOption = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--directory",
+        metavar="DIR",
+        help="Also check the disk of this metadata directory of a controller of this machine. "
+        "Repeatable.",
+        show_default=False,
+    ),
+]
+MinFreeOption = Annotated[
+    int,
+    typer.Option(
+        "--min-free",
+        metavar="MIB",
+        min=0,
+        help="With --directory: report a disk with less free space, in MiB.",
+    ),
+]
 FINDING_COLUMNS = ("NUMBER", "SEVERITY", "WHERE", "FOUND")
 NODE_COLUMNS = ("NODE", "ROLE", "LEVELS", "ADDRESS", "LAG", "STATE")
 

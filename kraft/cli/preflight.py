@@ -14,9 +14,21 @@ import typer
 from kraft.cli.admin_client import QuorumOptions
 from kraft.cli.exit_codes import EPILOG
 from kraft.cli.features import FeatureLevelsOption, requested_levels
+from kraft.cli.findings import (
+    DirectoriesOption,
+    MinFreeOption,
+    exit_by,
+    finding_documents,
+    is_blocked,
+    print_findings,
+    print_quorum,
+    print_steps,
+    quorum_document,
+)
 from kraft.cli.option_groups import takes_groups
 from kraft.cli.options import JsonOption
 from kraft.cli.quorum import controller_of
+from kraft.preflight.findings import MIN_FREE_MIB
 
 if TYPE_CHECKING:
     from kraft.preflight.changes import FeatureLevelChange, PlannedChange
@@ -46,29 +58,9 @@ MetadataOption = Annotated[
         show_default=False,
     ),
 ]
-DirectoriesOption = Annotated[
-    list[Path] | None,
-    typer.Option(
-        "--directory",
-        metavar="DIR",
-        help="Also check the disk of this metadata directory of a controller of this machine. "
-        "Repeatable.",
-        show_default=False,
-    ),
-]
-MinFreeOption = Annotated[
-    int,
-    typer.Option(
-        "--min-free",
-        metavar="MIB",
-        min=0,
-        help="With --directory: report a disk with less free space, in MiB.",
-    ),
-]
 UnsafeOption = Annotated[
     bool, typer.Option("--unsafe", help="Check an unsafe downgrade, as kafka-features has it.")
 ]
-_MIN_FREE_MIB = 1024
 
 
 @app.callback()
@@ -84,7 +76,7 @@ def _preflight() -> None:
 def quorum_(
     quorum: QuorumOptions,
     directory: DirectoriesOption = None,
-    min_free: MinFreeOption = _MIN_FREE_MIB,
+    min_free: MinFreeOption = MIN_FREE_MIB,
     as_json: JsonOption = False,
 ) -> None:
     """Check the quorum itself: voters that fail or lag, registrations of nodes that are gone, disks.
@@ -108,7 +100,7 @@ def upgrade(
     metadata: MetadataOption = None,
     feature: FeatureLevelsOption = None,
     directory: DirectoriesOption = None,
-    min_free: MinFreeOption = _MIN_FREE_MIB,
+    min_free: MinFreeOption = MIN_FREE_MIB,
     as_json: JsonOption = False,
 ) -> None:
     """Check higher levels of features: every registered node must support them.
@@ -134,7 +126,7 @@ def downgrade(
     feature: FeatureLevelsOption = None,
     unsafe: UnsafeOption = False,
     directory: DirectoriesOption = None,
-    min_free: MinFreeOption = _MIN_FREE_MIB,
+    min_free: MinFreeOption = MIN_FREE_MIB,
     as_json: JsonOption = False,
 ) -> None:
     """Check lower levels of features: no metadata may be lost.
@@ -155,7 +147,7 @@ def downgrade(
 def dynamic_quorum(
     quorum: QuorumOptions,
     directory: DirectoriesOption = None,
-    min_free: MinFreeOption = _MIN_FREE_MIB,
+    min_free: MinFreeOption = MIN_FREE_MIB,
     as_json: JsonOption = False,
 ) -> None:
     """Check whether static voters can become voters that can change: kraft.version 0 to 1.
@@ -188,7 +180,7 @@ def replace_controller(
         ),
     ] = None,
     directory: DirectoriesOption = None,
-    min_free: MinFreeOption = _MIN_FREE_MIB,
+    min_free: MinFreeOption = MIN_FREE_MIB,
     as_json: JsonOption = False,
 ) -> None:
     """Check whether a voter can be replaced: by another controller, or by its own new disk.
@@ -236,15 +228,6 @@ def _run(
     as_json: bool,
 ) -> None:
     """Gather, check and print; end with the exit code of the worst finding."""
-    from kraft.cli.findings import (
-        exit_by,
-        finding_documents,
-        is_blocked,
-        print_findings,
-        print_quorum,
-        print_steps,
-        quorum_document,
-    )
     from kraft.cli.output import Output, progress
     from kraft.preflight.changes import DynamicQuorumChange, FeatureLevelChange, commands_of
     from kraft.preflight.findings import CommandWords

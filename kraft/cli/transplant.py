@@ -14,9 +14,20 @@ import typer
 
 from kraft.cli.admin_client import QuorumOptions
 from kraft.cli.exit_codes import EPILOG
+from kraft.cli.findings import (
+    DirectoriesOption,
+    MinFreeOption,
+    exit_by,
+    finding_documents,
+    is_blocked,
+    print_findings,
+    print_quorum,
+    print_steps,
+    quorum_document,
+)
 from kraft.cli.option_groups import takes_groups
 from kraft.cli.options import JsonOption
-from kraft.cli.preflight import DirectoriesOption, MinFreeOption
+from kraft.preflight.findings import MIN_FREE_MIB
 
 if TYPE_CHECKING:
     from kraft.preflight.findings import CommandWords, PreflightFinding
@@ -29,7 +40,6 @@ app = typer.Typer(
     epilog=EPILOG,
 )
 
-_MIN_FREE_MIB = 1024
 #: Between two looks of --wait, in seconds.
 _PAUSE_S = 1.0
 
@@ -81,7 +91,7 @@ def plan(
         ),
     ] = None,
     directory: DirectoriesOption = None,
-    min_free: MinFreeOption = _MIN_FREE_MIB,
+    min_free: MinFreeOption = MIN_FREE_MIB,
     as_json: JsonOption = False,
 ) -> None:
     """Look at a live cluster, and print what to type to replace its controllers one at a time.
@@ -96,15 +106,6 @@ def plan(
 
       kraft transplant plan --back --bootstrap-controller localhost:9093
     """  # noqa: E501
-    from kraft.cli.findings import (
-        exit_by,
-        finding_documents,
-        is_blocked,
-        print_findings,
-        print_quorum,
-        print_steps,
-        quorum_document,
-    )
     from kraft.cli.output import Output, progress
     from kraft.preflight.gathering import gather
     from kraft.transplant.rules import plan_findings
@@ -172,7 +173,7 @@ def check(
         ),
     ] = 0.0,
     directory: DirectoriesOption = None,
-    min_free: MinFreeOption = _MIN_FREE_MIB,
+    min_free: MinFreeOption = MIN_FREE_MIB,
     as_json: JsonOption = False,
 ) -> None:
     """Check between two steps whether the quorum and the brokers are well enough for the next one.
@@ -185,14 +186,6 @@ def check(
 
       kraft transplant check --wait 60 --bootstrap-controller localhost:9093
     """  # noqa: E501
-    from kraft.cli.findings import (
-        exit_by,
-        finding_documents,
-        is_blocked,
-        print_findings,
-        print_quorum,
-        quorum_document,
-    )
     from kraft.cli.output import Output, progress
     from kraft.preflight.facts import ClusterFacts
     from kraft.preflight.gathering import gather

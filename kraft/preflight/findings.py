@@ -7,8 +7,14 @@ Apache Kafka's tools and of kraft for the same step.
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
+
+#: A disk with less free space is a finding, in MiB.
+MIN_FREE_MIB = 1024
+#: The rules of a voter that does not have the log.
+BEHIND_RULES = ("silent-voter", "lagging-voter", "replaced-directory")
 
 
 class FindingSeverity(StrEnum):
@@ -42,6 +48,11 @@ class PreflightFinding:
     found: str
     why: str
     steps: tuple[RemedyStep, ...] = field(default=())
+
+
+def most_severe_first(findings: Iterable[PreflightFinding]) -> list[PreflightFinding]:
+    """Return findings by their severity, otherwise in their order."""
+    return sorted(findings, key=lambda each: list(FindingSeverity).index(each.severity))
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,14 @@ from kraft.preflight.changes import (
 )
 from kraft.preflight.facts import KRAFT_VERSION, ClusterFacts
 from kraft.preflight.feature_rules import feature_findings, rejection_findings
-from kraft.preflight.findings import CommandWords, FindingSeverity, PreflightFinding
+from kraft.preflight.findings import (
+    BEHIND_RULES,
+    MIN_FREE_MIB,
+    CommandWords,
+    FindingSeverity,
+    PreflightFinding,
+    most_severe_first,
+)
 from kraft.preflight.quorum_rules import disk_findings, partition_findings, quorum_findings
 from kraft.preflight.registration_rules import registration_findings
 from kraft.preflight.voter_rules import (
@@ -21,15 +28,12 @@ from kraft.preflight.voter_rules import (
     replacement_findings,
 )
 
-#: The default of --min-free, in MiB.
-MIN_FREE_MIB = 1024
 #: A finding about the change says the same as the general one, and more.
 _GENERAL_OF = {
     "stale-controller": "gone-controller",
     "stale-broker": "gone-broker",
     "voter-not-current": "silent-voter",
 }
-_REASONS_TO_REPLACE = ("silent-voter", "lagging-voter", "replaced-directory")
 
 
 def check(
@@ -52,9 +56,9 @@ def check(
     told = {(_GENERAL_OF.get(each.rule), each.subject) for each in own}
     if isinstance(change, ControllerReplacement):
         # A voter that is down, or has a new disk, is the reason to replace it.
-        told |= {(rule, f"controller {change.old_id}") for rule in _REASONS_TO_REPLACE}
+        told |= {(rule, f"controller {change.old_id}") for rule in BEHIND_RULES}
     found = own + [each for each in general if (each.rule, each.subject) not in told]
-    return sorted(found, key=lambda each: list(FindingSeverity).index(each.severity))
+    return most_severe_first(found)
 
 
 def _change_findings(

@@ -6,25 +6,26 @@ Kafka's ``KafkaRaftServer`` and ``StorageTool`` (a node's directories).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 
 from kraft.preflight.facts import ClusterFacts, level_text, release_of
 from kraft.preflight.findings import (
+    BEHIND_RULES,
+    MIN_FREE_MIB,
     CommandWords,
     FindingSeverity,
     PreflightFinding,
     RemedyStep,
+    most_severe_first,
 )
 from kraft.preflight.quorum_rules import current_voters
-from kraft.preflight.rules import MIN_FREE_MIB, check
+from kraft.preflight.rules import check
 from kraft.records.versions import SUPPORTED_FEATURES
 from kraft.transplant.settings_rules import settings_findings
 from kraft.transplant.steps import TransplantPlan
 
 _BLOCKS, _WARNING, _NOTE = FindingSeverity
-#: Findings that a change in general survives, and the next stop of a controller may not.
-_BLOCK_THE_NEXT_STEP = ("silent-voter", "lagging-voter", "replaced-directory")
 
 
 def plan_findings(
@@ -35,7 +36,7 @@ def plan_findings(
     min_free_mib: int = MIN_FREE_MIB,
 ) -> list[PreflightFinding]:
     """Return what stands against a plan, the most severe first."""
-    return _sorted(
+    return most_severe_first(
         [
             *check(facts, None, words, min_free_mib=min_free_mib),
             *(_release_findings(facts) if plan.is_back else _level_findings(facts)),
@@ -60,16 +61,12 @@ def step_findings(
     """
     general = [
         replace(each, severity=_BLOCKS)
-        if each.rule in _BLOCK_THE_NEXT_STEP and each.subject != f"controller {next_id}"
+        if each.rule in BEHIND_RULES and each.subject != f"controller {next_id}"
         else each
         for each in check(facts, None, words, min_free_mib=min_free_mib)
     ]
     own = [] if next_id is None else list(_next_findings(facts, next_id, words))
-    return _sorted([*general, *_fenced_findings(facts, words), *own])
-
-
-def _sorted(findings: Iterable[PreflightFinding]) -> list[PreflightFinding]:
-    return sorted(findings, key=lambda each: list(FindingSeverity).index(each.severity))
+    return most_severe_first([*general, *_fenced_findings(facts, words), *own])
 
 
 # -- the plan

@@ -133,7 +133,7 @@ class RecordStream:
         jars = cluster.jars if cluster.jars.version >= KAFKA_3 else kafka()
         command = jars.command(
             "RecordStream", ",".join(addresses), STREAM_TOPIC, str(STREAM_PARTITIONS),
-            str(STREAM_PAUSE_MS), classes=jars.compiled("RecordStream"),
+            str(STREAM_PAUSE_MS), classes=jars.compiled("NumberedRecords", "RecordStream"),
         )  # fmt: skip
         with (cluster.directory / "stream.log").open("ab") as errors:
             self._process = subprocess.Popen(

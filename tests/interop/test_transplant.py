@@ -88,7 +88,7 @@ class Load:
         servers = ",".join(cluster.nodes[id].address for id in BROKERS)
         command = cluster.jars.command(
             "VerifiedLoad", servers, TOPIC, COPIES, str(LOAD_PARTITIONS), str(PAUSE_MS),
-            classes=cluster.jars.compiled("VerifiedLoad"),
+            classes=cluster.jars.compiled("NumberedRecords", "VerifiedLoad"),
         )  # fmt: skip
         with (cluster.directory / "load.log").open("ab") as errors:
             self.process = LineProcess(command, errors=errors)
@@ -300,7 +300,7 @@ def test_kraft_replaces_kafkas_controllers_and_they_come_back(transplant: Transp
 
     found = transplant.load.ask("end")
     print(f"\n{found}")
-    complete = {"records": found["acknowledged"], "missing": 0, "not_in_order": 0}
+    complete = {"read": found["acknowledged"], "missing": 0, "out_of_order": 0}
     assert (found["read"], found["copied"], found["failed"]) == (complete, complete, 0), found
     assert found["acknowledged"] > 1000
 

@@ -1,18 +1,14 @@
 import com.fasterxml.jackson.databind.ObjectMapper;
 import java.nio.ByteBuffer;
-import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 import java.util.Properties;
+import java.util.TreeMap;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.atomic.AtomicReference;
-import org.apache.kafka.clients.consumer.ConsumerRecord;
-import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
-import org.apache.kafka.common.TopicPartition;
-import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 import org.apache.kafka.common.serialization.ByteArraySerializer;
 
 /**
@@ -22,8 +18,6 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
  * the records whose sending failed.
  */
 public final class RecordStream {
-    private static final Duration POLL = Duration.ofMillis(500);
-    private static final long READ_TIMEOUT_MS = 60_000;
     private static final int DELIVERY_TIMEOUT_MS = 120_000;
 
     public static void main(String[] arguments) throws Exception {
@@ -61,48 +55,13 @@ public final class RecordStream {
             producer.flush();
         }
         long total = acknowledged.stream().mapToLong(AtomicLong::get).sum();
-        Map<String, Object> read = read(servers, topic, sent);
-        Map<String, Object> answer = new java.util.TreeMap<>(read);
+        Properties reading = new Properties();
+        reading.put("bootstrap.servers", servers);
+        reading.put("auto.offset.reset", "earliest");
+        Map<String, Object> answer = new TreeMap<>(NumberedRecords.read(reading, topic, sent));
         answer.put("acknowledged", total);
         answer.put("failed", failed.get());
         answer.put("failure", failure.get());
         System.out.println(new ObjectMapper().writeValueAsString(answer));
-    }
-
-    /** Reads each partition to its end; the numbers of a partition must be 0, 1, 2, ... */
-    private static Map<String, Object> read(String servers, String topic, long[] sent) {
-        Properties config = new Properties();
-        config.put("bootstrap.servers", servers);
-        config.put("auto.offset.reset", "earliest");
-        List<TopicPartition> all = new ArrayList<>();
-        for (int partition = 0; partition < sent.length; partition++) {
-            all.add(new TopicPartition(topic, partition));
-        }
-        long[] next = new long[sent.length];
-        long wrong = 0;
-        long found = 0;
-        try (KafkaConsumer<byte[], byte[]> consumer = new KafkaConsumer<>(
-                config, new ByteArrayDeserializer(), new ByteArrayDeserializer())) {
-            consumer.assign(all);
-            consumer.seekToBeginning(all);
-            Map<TopicPartition, Long> ends = consumer.endOffsets(all);
-            long deadline = System.currentTimeMillis() + READ_TIMEOUT_MS;
-            while (all.stream().anyMatch(one -> consumer.position(one) < ends.get(one))
-                    && System.currentTimeMillis() < deadline) {
-                for (ConsumerRecord<byte[], byte[]> record : consumer.poll(POLL)) {
-                    long number = ByteBuffer.wrap(record.value()).getLong();
-                    found++;
-                    if (number != next[record.partition()]++) {
-                        wrong++;
-                        next[record.partition()] = number + 1;
-                    }
-                }
-            }
-        }
-        long missing = 0;
-        for (int partition = 0; partition < sent.length; partition++) {
-            missing += Math.max(0, sent[partition] - next[partition]);
-        }
-        return Map.of("read", found, "out_of_order", wrong, "missing", missing);
     }
 }

@@ -3,7 +3,6 @@ import java.io.BufferedReader;
 import java.io.InputStreamReader;
 import java.nio.ByteBuffer;
 import java.time.Duration;
-import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
@@ -35,7 +34,6 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
  */
 public final class VerifiedLoad {
     private static final Duration POLL = Duration.ofMillis(200);
-    private static final long READ_TIMEOUT_MS = 60_000;
     private static final String DELIVERY_TIMEOUT_MS = "120000";
     private static final long NANOS = 1_000_000;
 
@@ -140,7 +138,8 @@ public final class VerifiedLoad {
                 Map.of("transactional.id", "copier", "max.in.flight.requests.per.connection", "1");
         Map<String, String> group = Map.of(
                 "group.id", "copier", "enable.auto.commit", "false", "isolation.level", "read_committed");
-        try (KafkaConsumer<byte[], byte[]> consumer = consumer(group);
+        try (KafkaConsumer<byte[], byte[]> consumer = new KafkaConsumer<>(
+                        reading(group), new ByteArrayDeserializer(), new ByteArrayDeserializer());
                 KafkaProducer<byte[], byte[]> producer = producer(transactional)) {
             producer.initTransactions();
             consumer.subscribe(List.of(topic));
@@ -181,47 +180,13 @@ public final class VerifiedLoad {
     }
 
     private boolean isBehind(KafkaConsumer<byte[], byte[]> consumer) {
-        Map<TopicPartition, Long> ends = consumer.endOffsets(all(topic));
+        Map<TopicPartition, Long> ends = consumer.endOffsets(NumberedRecords.partitions(topic, partitions));
         return !consumer.assignment().containsAll(ends.keySet())
                 || ends.entrySet().stream().anyMatch(one -> consumer.position(one.getKey()) < one.getValue());
     }
 
-    private List<TopicPartition> all(String name) {
-        List<TopicPartition> found = new ArrayList<>();
-        for (int partition = 0; partition < partitions; partition++) {
-            found.add(new TopicPartition(name, partition));
-        }
-        return found;
-    }
-
-    /** Reads a topic to its end; the numbers of a partition must be 0, 1, 2, ... */
-    private Map<String, Long> read(String name) {
-        long[] next = new long[partitions];
-        long wrong = 0;
-        long found = 0;
-        List<TopicPartition> all = all(name);
-        try (KafkaConsumer<byte[], byte[]> consumer = consumer(Map.of("isolation.level", "read_committed"))) {
-            consumer.assign(all);
-            consumer.seekToBeginning(all);
-            Map<TopicPartition, Long> ends = consumer.endOffsets(all);
-            long deadline = System.currentTimeMillis() + READ_TIMEOUT_MS;
-            while (all.stream().anyMatch(one -> consumer.position(one) < ends.get(one))
-                    && System.currentTimeMillis() < deadline) {
-                for (ConsumerRecord<byte[], byte[]> record : consumer.poll(POLL)) {
-                    long number = ByteBuffer.wrap(record.value()).getLong();
-                    found++;
-                    if (number != next[record.partition()]) {
-                        wrong++;
-                    }
-                    next[record.partition()] = number + 1;
-                }
-            }
-        }
-        long missing = 0;
-        for (int partition = 0; partition < partitions; partition++) {
-            missing += Math.max(0, sent[partition] - next[partition]);
-        }
-        return Map.of("records", found, "not_in_order", wrong, "missing", missing);
+    private Map<String, Object> read(String name) {
+        return NumberedRecords.read(reading(Map.of("isolation.level", "read_committed")), name, sent);
     }
 
     private KafkaProducer<byte[], byte[]> producer(Map<String, String> more) {
@@ -234,11 +199,11 @@ public final class VerifiedLoad {
         return new KafkaProducer<>(config, new ByteArraySerializer(), new ByteArraySerializer());
     }
 
-    private KafkaConsumer<byte[], byte[]> consumer(Map<String, String> more) {
+    private Properties reading(Map<String, String> more) {
         Properties config = new Properties();
         config.put("bootstrap.servers", servers);
         config.put("auto.offset.reset", "earliest");
         config.putAll(more);
-        return new KafkaConsumer<>(config, new ByteArrayDeserializer(), new ByteArrayDeserializer());
+        return config;
     }
 }
