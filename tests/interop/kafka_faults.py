@@ -21,6 +21,11 @@ KAFKAS_OWN_ERRORS = (
     r"java\.lang\.NullPointerException: .*\.(?:raftManager|featuresPublisher)\(\)\" is null",
     # A broker with new partitions of a topic that it has already.
     r"Expected partition .* to exist, but it was missing\. Creating",
+    # A broker of 4.1 that has started again, while its image has its earlier registration still:
+    # AssignmentsManager takes the broker's epoch from there.
+    r"Unexpected error handling request RequestHeader\(apiKey=ASSIGN_REPLICAS_TO_DIRS.*\n"
+    r".*\.StaleBrokerEpochException: ",
+    r"handleResponse: \d+ assignments failed; global error: .*STALE_BROKER_EPOCH\. Retrying",
     # A slow machine, and a controller that was paused.
     r"Exceptionally slow controller event",
     r"processExpiredBrokerHeartbeat: controller event queue overloaded",
