@@ -38,8 +38,10 @@ from tests.e2e.proxied_quorum import ProxiedQuorum
 from tests.harness.nodes import Controller
 
 NODES = 3
-#: A change of the leader elects each of two others about equally often.
-_MOST_MOVES = 40
+#: More than one where the clients write nothing while a voter is paused.
+_MOST_MOVES = 20
+#: For so long a voter is paused while the clients write.
+_BEHIND_S = 0.2
 _LOOK_EVERY_S = 0.02
 _FENCED = 1
 
@@ -140,14 +142,32 @@ class RollingUpgrade(AdminChaos):
         assert code == allowed, f"{end.name} ended node {node.id} with exit code {code}"
 
     def _let_lead(self, version: BuiltVersion) -> None:
-        """Stop leaders until a node of this version leads, and wait until it accepts a write."""
+        """Stop leaders until a node of this version leads, and wait until it accepts a write.
+
+        A leader that stops names the voters with the longest logs as the next ones, and of two
+        with the same log always the same: the nodes of the other version have to stay behind.
+        """
         for _ in range(_MOST_MOVES):
             leader = self.leader()
             if self.versions[leader.id] is version:
                 self._begin_measuring()
                 self._await_write()
                 return
-            self._stop(leader, signal.SIGTERM)
+            others = [
+                node.running.process
+                for node in self.quorum.nodes.values()
+                if node.running is not None
+                and node is not leader
+                and self.versions[node.id] is not version
+            ]
+            for process in others:
+                process.send_signal(signal.SIGSTOP)
+            try:
+                time.sleep(_BEHIND_S)
+                self._stop(leader, signal.SIGTERM)
+            finally:
+                for process in others:
+                    process.send_signal(signal.SIGCONT)
             leader.launch()
             leader.await_port()
             self._await_caught_up()
@@ -160,6 +180,8 @@ class RollingUpgrade(AdminChaos):
         while True:
             self._check()
             said = self.quorum.described()
+            # A leader knows of nothing committed until a record of its epoch is.
+            committed = committed if committed > 0 else said.high_watermark
             ends = [voter.log_end_offset for voter in said.voters]
             if len(ends) == len(self.quorum.nodes) and min(ends) >= committed > 0:
                 return
