@@ -129,32 +129,66 @@ def _pending_change(facts: ClusterFacts, words: CommandWords) -> Iterator[Prefli
 
 
 def partition_findings(facts: ClusterFacts, words: CommandWords) -> Iterator[PreflightFinding]:
-    """Yield the findings about partitions, which restarts of brokers make unavailable."""
-    for count, rule, what, option in (
-        (facts.without_leader, "without-leader", "no leader", "--unavailable-partitions"),
-        (
-            facts.under_min_isr,
-            "under-min-isr",
-            "fewer replicas in sync than min.insync.replicas",
-            "--under-min-isr-partitions",
-        ),
-    ):
-        if count:
-            yield PreflightFinding(
-                FindingSeverity.WARNING,
-                rule,
-                "partitions",
-                f"{count} have {what}",
-                "Every restart of a broker, such as for a new release, makes more partitions "
-                "unavailable.",
-                (
-                    RemedyStep(
-                        "See which, and wait until their replicas are in sync.",
-                        "kafka-topics.sh --bootstrap-server BROKER:PORT --describe " + option,
-                        words.kraft("topics", "describe", option),
+    """Yield the findings about partitions, which restarts of brokers make unavailable.
+
+    A partition without a leader is counted by both.
+    """
+    why = "Every restart of a broker, such as for a new release, makes more partitions unavailable."
+    if facts.without_leader:
+        yield PreflightFinding(
+            FindingSeverity.WARNING,
+            "without-leader",
+            "partitions",
+            f"{facts.without_leader} have no leader",
+            why,
+            (
+                _see_which("--unavailable-partitions", words),
+                _start_brokers(
+                    "A partition has a leader again once a replica of its ISR or ELR is live.", words
+                ),
+                RemedyStep(
+                    "Only if such a broker is lost for good: let any live replica of the partition "
+                    "lead it. The records that this replica lacks are lost.",
+                    f"{_BROKER_TOOL.format('kafka-leader-election')} --election-type unclean "
+                    "--topic TOPIC --partition PARTITION",
+                    words.kraft(
+                        *("elect", "--election-type", "unclean"),
+                        *("--topic", "TOPIC", "--partition", "PARTITION"),
                     ),
                 ),
-            )
+            ),
+        )
+    if facts.under_min_isr:
+        yield PreflightFinding(
+            FindingSeverity.WARNING,
+            "under-min-isr",
+            "partitions",
+            f"{facts.under_min_isr} have fewer replicas in sync than min.insync.replicas",
+            why,
+            (
+                _see_which("--under-min-isr-partitions", words),
+                _start_brokers("Then wait until their replicas are in sync.", words),
+            ),
+        )
+
+
+#: A tool of Apache Kafka's that works through a broker only.
+_BROKER_TOOL = "{}.sh --bootstrap-server BROKER:PORT"
+
+
+def _see_which(option: str, words: CommandWords) -> RemedyStep:
+    return RemedyStep(
+        "See which.",
+        f"{_BROKER_TOOL.format('kafka-topics')} --describe {option}",
+        words.kraft("topics", "describe", option),
+    )
+
+
+def _start_brokers(effect: str, words: CommandWords) -> RemedyStep:
+    return RemedyStep(
+        f"Start the brokers of their replicas that are fenced. {effect}",
+        kraft=words.kraft("brokers", "list"),
+    )
 
 
 def disk_findings(facts: ClusterFacts, min_free_mib: int) -> Iterator[PreflightFinding]:
