@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
+from kraft._core.codec.fetch import METADATA_TOPIC_ID
 from kraft.errors import (
     InvalidArgumentError,
     KraftError,
@@ -32,7 +33,6 @@ from kraft.metadata.arguments import (
     uuid_of,
     whole_number,
 )
-from kraft.metadata.directory import METADATA_TOPIC_ID
 from kraft.metadata.identifiers import random_uuid
 from kraft.records import ZERO_UUID, Uuid
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 ConfigResource = tuple[int, str]
 TopicPartition = tuple[str, int]
 
-_RESERVED_TOPIC_IDS = (ZERO_UUID, Uuid.parse(METADATA_TOPIC_ID))
+_RESERVED_TOPIC_IDS = (ZERO_UUID, METADATA_TOPIC_ID)
 
 
 class Decisions:

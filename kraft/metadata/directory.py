@@ -32,6 +32,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from kraft._core.bytes.checksum import crc32c
+from kraft._core.codec.fetch import METADATA_TOPIC_ID
 from kraft.errors import (
     CorruptRecordError,
     KraftError,
@@ -47,10 +48,6 @@ BOOTSTRAP_CHECKPOINT = "bootstrap.checkpoint"
 META_PROPERTIES = "meta.properties"
 QUORUM_STATE = "quorum-state"
 PARTITION_METADATA = "partition.metadata"
-
-# The id that Kafka reserves for the metadata topic (clients/.../common/Uuid.java,
-# METADATA_TOPIC_ID).
-METADATA_TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAQ"
 
 # The text files are a few hundred bytes; a quorum-state of data_version 0 also names each voter.
 _MAX_TEXT_BYTES = 1 << 20
@@ -463,10 +460,10 @@ def _looks_like_a_log(path: Path) -> bool:
 def _refuse_data_partition(path: Path) -> None:
     """Raise for a data partition's directory, recognized by its ``partition.metadata``."""
     match = re.search(r"^topic_id:\s*(\S+)\s*$", _text(path), re.MULTILINE)
-    if match and match[1] != METADATA_TOPIC_ID:
+    if match and match[1] != str(METADATA_TOPIC_ID):
         raise StorageError(
             f"{path.parent} is the log of a data partition (topic id {match[1]}), "
-            f"not of the metadata (topic id {METADATA_TOPIC_ID})"
+            f"not of the metadata (topic id {METADATA_TOPIC_ID!s})"
         )
 
 

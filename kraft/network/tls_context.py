@@ -16,7 +16,6 @@ from __future__ import annotations
 import os
 import re
 import ssl
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -209,6 +208,9 @@ def _as_file(text: str) -> Iterator[str]:
         finally:
             os.close(descriptor)
         return
+    # Imported where there is no memfd only: a node should start fast.
+    import tempfile
+
     with tempfile.NamedTemporaryFile("w", suffix=".pem") as named:
         named.write(text)
         named.flush()

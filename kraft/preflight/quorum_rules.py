@@ -144,7 +144,8 @@ def partition_findings(facts: ClusterFacts, words: CommandWords) -> Iterator[Pre
             (
                 _see_which("--unavailable-partitions", words),
                 _start_brokers(
-                    "A partition has a leader again once a replica of its ISR or ELR is live.", words
+                    "A partition has a leader again once a replica of its ISR or ELR is live.",
+                    words,
                 ),
                 RemedyStep(
                     "Only if such a broker is lost for good: let any live replica of the partition "

@@ -21,6 +21,7 @@ import signal
 import sys
 from collections.abc import Callable
 from functools import partial
+from typing import TYPE_CHECKING
 
 from kraft.controller.features import LocalFeatures
 from kraft.errors import NONE, KraftError, NotControllerError
@@ -61,13 +62,15 @@ from kraft.server.driver import Driver, now_ms
 from kraft.server.dynamic_config import DynamicConfig
 from kraft.server.logs import configure_logging
 from kraft.server.node_security import NodeSecurity
-from kraft.server.observation.http_server import HttpServer
 from kraft.server.observation.observed_node import ObservedNode, no_registration
 from kraft.server.opening import StoreOpening, check_served
 from kraft.server.plugins import load_policies, load_quota_callback
 from kraft.server.registration import ControllerRegistrar, Leader, registration_request
 from kraft.server.snapshot_upkeep import SnapshotUpkeep
 from kraft.server.storage.meta_properties import NodeIdentity
+
+if TYPE_CHECKING:
+    from kraft.server.observation.http_server import HttpServer
 
 logger = logging.getLogger(__name__)
 #: For changes of role, epoch and leader: the raft layer itself is pure and does not log.

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from os import PathLike
 from types import TracebackType
 from typing import NamedTuple, Self
-from uuid import UUID
 
 from typing_extensions import Buffer
 
+from kraft._core.codec.message_schema import Uuid
 from kraft._core.log.disk import Disk, OsFile
 from kraft._core.log.epoch_cache import EpochEndOffset
 from kraft._core.log.recovery import Gap, TornTail
@@ -47,7 +47,7 @@ class Log:
         index_max_bytes: int = ...,
         read_only: bool = False,
         salvage: bool = False,
-        topic_id: UUID | None = ...,
+        topic_id: Uuid | None = ...,
         synced_offset: int = -1,
     ) -> Self:
         """Open a partition directory; create it if it does not exist, unless `read_only`.
@@ -211,7 +211,7 @@ class Log:
         """Bytes in all segments."""
 
     @property
-    def topic_id(self) -> UUID | None:
+    def topic_id(self) -> Uuid | None:
         """The topic id of partition.metadata, None without it. Raises CorruptRecordError."""
 
     @property

@@ -31,11 +31,11 @@ from kraft._core.log.recovery cimport LogScan, crc_matches
 from kraft._core.log.segment cimport Segment
 
 from kraft._core.bytes.batch import reason_text
+from kraft._core.codec.fetch import METADATA_TOPIC_ID
 from kraft._core.log.disk import OsDisk, write_atomically
 from kraft._core.log.epoch_cache import FILE_NAME as EPOCHS_FILE
 from kraft._core.log.epoch_cache import EpochCache
 from kraft._core.log.partition_directory import (
-    METADATA_TOPIC_ID,
     base_offsets_of_logs,
     read_small_file,
     read_topic_id,

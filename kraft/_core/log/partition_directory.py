@@ -11,14 +11,12 @@ Used by `log` and `segment`; uses the disk only through a `Disk` argument.
 
 from __future__ import annotations
 
-import base64
-import binascii
 import re
 import struct
 from typing import TYPE_CHECKING
-from uuid import UUID
 
 from kraft._core.bytes.checksum import crc32c
+from kraft._core.codec.message_schema import Uuid
 from kraft._core.log.disk import write_atomically
 from kraft.errors import CorruptRecordError
 
@@ -32,9 +30,6 @@ OFFSET_INDEX = ".index"
 TIME_INDEX = ".timeindex"
 PRODUCER_SNAPSHOT = ".snapshot"
 PARTITION_METADATA = "partition.metadata"
-
-# The topic id of __cluster_metadata (clients/.../common/Uuid.java): text AAAAAAAAAAAAAAAAAAAAAQ.
-METADATA_TOPIC_ID = UUID(int=1)
 
 # Files that are useless once their segment's .log is removed.
 BESIDE_LOG = (OFFSET_INDEX, TIME_INDEX, PRODUCER_SNAPSHOT)
@@ -60,20 +55,19 @@ def parse_segment_file(name: str) -> tuple[int, str] | None:
     return int(match[1]), match[2]
 
 
-def partition_metadata_bytes(topic_id: UUID) -> bytes:
+def partition_metadata_bytes(topic_id: Uuid) -> bytes:
     """Return the content of `partition.metadata`, version 0."""
-    text = base64.urlsafe_b64encode(topic_id.bytes).decode().rstrip("=")
-    return f"version: 0\ntopic_id: {text}".encode()
+    return f"version: 0\ntopic_id: {topic_id!s}".encode()
 
 
-def parse_partition_metadata(content: bytes, *, path: str | None = None) -> UUID:
+def parse_partition_metadata(content: bytes, *, path: str | None = None) -> Uuid:
     """Return the topic id of a `partition.metadata`. Raises CorruptRecordError."""
     try:
         fields = dict(line.split(": ", 1) for line in content.decode().splitlines() if line)
         if fields["version"] != "0":
             raise ValueError(f"unknown version {fields['version']}")
-        return UUID(bytes=base64.b64decode(fields["topic_id"] + "==", b"-_", validate=True))
-    except (ValueError, KeyError, binascii.Error) as error:
+        return Uuid.parse(fields["topic_id"])
+    except (ValueError, KeyError) as error:
         raise CorruptRecordError(f"malformed partition metadata: {error}", path=path) from error
 
 
@@ -110,7 +104,7 @@ def read_small_file(disk: Disk, path: str) -> bytes:
         file.close()
 
 
-def read_topic_id(disk: Disk, directory: str) -> UUID | None:
+def read_topic_id(disk: Disk, directory: str) -> Uuid | None:
     """Return the topic id of `partition.metadata`, or None without the file.
 
     Raises CorruptRecordError.
@@ -121,7 +115,7 @@ def read_topic_id(disk: Disk, directory: str) -> UUID | None:
     return parse_partition_metadata(read_small_file(disk, path), path=path)
 
 
-def write_topic_id(disk: Disk, directory: str, topic_id: UUID) -> None:
+def write_topic_id(disk: Disk, directory: str, topic_id: Uuid) -> None:
     """Write `partition.metadata` if there is none."""
     path = f"{directory}/{PARTITION_METADATA}"
     if not disk.exists(path):

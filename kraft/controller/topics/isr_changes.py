@@ -13,11 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from typing_extensions import Buffer
 
 from kraft._core.bytes.batch import BatchBuilder
 from kraft._core.decide.alter_partition import AlterPartitionRequest
@@ -37,6 +36,9 @@ from kraft.errors import (
     UnknownTopicOrPartitionError,
 )
 from kraft.records import Uuid
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 _NO_EPOCH = -1
 

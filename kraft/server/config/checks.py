@@ -9,7 +9,6 @@ Called by ``kraft.server.config.loading``.
 from __future__ import annotations
 
 from dataclasses import MISSING, dataclass, field
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -436,5 +435,8 @@ def _is_of_listener(name: str) -> bool:
 def _similar(name: str) -> str | None:
     if len(name) > _LONGEST_NAME:
         return None
+    # Imported for a wrong name only: a node should start fast.
+    from difflib import get_close_matches
+
     known = (*KAFKA_NAMES, HTTP_LISTENER)
     return next(iter(get_close_matches(name, known, 1, 0.85)), None)

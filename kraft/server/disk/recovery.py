@@ -22,10 +22,10 @@ from typing import NamedTuple
 
 from kraft._core.bytes.batch import ATTRIBUTE_CONTROL, scan
 from kraft._core.bytes.batch_records import iterate
+from kraft._core.codec.fetch import METADATA_TOPIC_ID
 from kraft._core.log.disk import Disk
 from kraft._core.log.epoch_cache import EpochCache
 from kraft._core.log.log import Log
-from kraft._core.log.partition_directory import METADATA_TOPIC_ID
 from kraft.errors import CorruptRecordError, DamagedLogError, StorageError
 from kraft.raft.election_state import ElectionState
 from kraft.raft.log_view import LogView
@@ -166,7 +166,7 @@ def _check_epochs(log: Log, synced_offset: SyncedOffset) -> list[ControlBatch]:
     """Check the leader epochs of the whole log; return its control batches."""
     if log.topic_id != METADATA_TOPIC_ID:
         raise CorruptRecordError(
-            f"partition.metadata names the topic {log.topic_id}, which is not the metadata log's",
+            f"partition.metadata names the topic {log.topic_id!s}, which is not the metadata log's",
             path=log.directory,
         )
     controls: list[ControlBatch] = []

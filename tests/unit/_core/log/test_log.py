@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from kraft._core.codec.fetch import METADATA_TOPIC_ID
 from kraft._core.log.disk import OsDisk
 from kraft._core.log.log import Log
-from kraft._core.log.partition_directory import EMPTY_PRODUCER_SNAPSHOT, METADATA_TOPIC_ID
+from kraft._core.log.partition_directory import EMPTY_PRODUCER_SNAPSHOT
 from kraft.errors import (
     CorruptRecordError,
     OffsetOutOfRangeError,
