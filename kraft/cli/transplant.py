@@ -169,7 +169,7 @@ def check(
             "--wait",
             metavar="SECONDS",
             min=0,
-            help="Look again while something blocks, for at most this long.",
+            help="Look again while something blocks or nothing answers, for at most this long.",
         ),
     ] = 0.0,
     directory: DirectoriesOption = None,
@@ -187,6 +187,7 @@ def check(
       kraft transplant check --wait 60 --bootstrap-controller localhost:9093
     """  # noqa: E501
     from kraft.cli.output import Output, progress
+    from kraft.network.quorum_client import QuorumUnreachableError
     from kraft.preflight.facts import ClusterFacts
     from kraft.preflight.gathering import gather
     from kraft.transplant.rules import step_findings
@@ -199,10 +200,16 @@ def check(
 
     give_up_s = time.monotonic() + wait_s
     with progress("asking the controllers", 1.0, shown=not as_json):
-        facts, findings = look()
-        while is_blocked(findings) and time.monotonic() < give_up_s:
+        while True:
+            is_over = time.monotonic() >= give_up_s
+            try:
+                facts, findings = look()
+                if is_over or not is_blocked(findings):
+                    break
+            except QuorumUnreachableError:
+                if is_over:
+                    raise
             time.sleep(_PAUSE_S)
-            facts, findings = look()
     output = Output(as_json=as_json)
     if as_json:
         output.document(
