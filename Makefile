@@ -10,7 +10,7 @@ OTHER_KIND := $(filter-out $(STAMP),$(wildcard $(VENV)/.built-*))
 # Tests start hundreds of Python processes, which would all compile the package's modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help build demo test spark lint lint-style lint-types docs package release-check interop interop-matrix leadership-moves transplant kafka-tests bench bench-quick bench-peers fuzz clean \
+.PHONY: help build demo test spark lint lint-style lint-types docs package release-check interop interop-matrix leadership-moves transplant broker-faults kafka-tests bench bench-quick bench-peers fuzz clean \
   bench-instructions bench-compare baseline history performance-page \
   differential differential-coverage otava simulate simulate-controllers mutants core-mutants sanitize disk-proof processes upgrade soak soak-simulate soak-processes
 
@@ -25,6 +25,7 @@ help:
 	@echo "make interop                Run the tests against Apache Kafka (needs Java 17 and Maven)"
 	@echo "make interop-matrix         Run quorums with Kafka's controllers of every release from 3.7 to 4.4"
 	@echo "make leadership-moves       Move leadership between Kafka's controllers and kraft's under load, MOVES=30 RELEASES='3.7.2 4.1.1 4.3.1'"
+	@echo "make broker-faults          Kill, stop and cut off Kafka's brokers and kraft's controllers under load, ROUNDS=50"
 	@echo "make transplant             Replace Kafka's controllers by kraft's and back, 2,000 partitions, beside Kafka's rolling restart"
 	@echo "make kafka-tests            Run Kafka's own integration tests on a kraft controller, BACKEND=kraft CLASSES='A B'"
 	@echo "make differential           Compare generated requests with Kafka's controller classes, CASES=20000 SEED=1"
@@ -145,6 +146,11 @@ leadership-moves: export LEADERSHIP_RELEASES = $(RELEASES)
 leadership-moves: build
 	LEADERSHIP_CONTROL=1 LEADERSHIP_MOVES=6 $(BIN)/python -m pytest tests/interop/test_leadership_moves.py -m interop -s
 	LEADERSHIP_MOVES=$(MOVES) $(BIN)/python -m pytest tests/interop/test_leadership_moves.py -m interop -s
+
+# Faults of brokers and controllers under a verified load, drawn from SEED; takes 15 minutes.
+broker-faults: ROUNDS ?= 50
+broker-faults: build
+	BROKER_FAULTS=$(ROUNDS) $(if $(SEED),SEED=$(SEED)) $(BIN)/python -m pytest tests/interop/test_broker_faults.py -m interop -s
 
 transplant: build
 	TRANSPLANT_PARTITIONS=2000 TRANSPLANT_VOTERS="static dynamic" $(BIN)/python -m pytest tests/interop/test_transplant.py -m interop -s

@@ -10,11 +10,8 @@ from __future__ import annotations
 import shlex
 import shutil
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
-from subprocess import DEVNULL, PIPE, Popen, run
+from subprocess import DEVNULL, run
 from types import TracebackType
 from typing import Self
 
@@ -27,7 +24,7 @@ from kraft.raft.rpc import FetchRequest, FetchResponse
 from kraft.server.local_quorum import LocalQuorum
 from kraft.testing.cluster import QuorumForTests
 from tests.e2e.quorum_intruder import Intruder
-from tests.harness.commands import KRAFT, PATIENCE_S, eventually, kraft, printed
+from tests.harness.commands import PATIENCE_S, eventually, kraft, printed
 from tests.harness.preflight import (
     addresses,
     finding,
@@ -37,6 +34,7 @@ from tests.harness.preflight import (
     type_kraft,
     until,
 )
+from tests.harness.small_disk import fill, small_disk
 
 #: A leader keeps its office for 1.5 times as long without a majority of fetches.
 LONG_FETCH_TIMEOUT = {"controller.quorum.fetch.timeout.ms": "30000"}
@@ -322,43 +320,6 @@ def test_static_voters_with_another_listener(tmp_path: Path) -> None:
 # -- a disk
 
 
-@dataclass(frozen=True)
-class SmallDisk:
-    """A file system that only the mount namespace of the process ``holder`` has."""
-
-    holder: int
-    #: Its path in that namespace.
-    at: Path
-
-    @property
-    def from_outside(self) -> Path:
-        return Path(f"/proc/{self.holder}/root{self.at}")
-
-    @property
-    def program(self) -> list[str]:
-        """Return the command ``kraft`` within that namespace."""
-        enter = ("nsenter", "--target", str(self.holder), "--user", "--mount")
-        return [*enter, "--preserve-credentials", *KRAFT]
-
-
-@contextmanager
-def small_disk(tmp_path: Path, size_mib: int) -> Iterator[SmallDisk]:
-    """Yield an empty file system of this size, of a namespace of its own."""
-    at = tmp_path / "disk"
-    at.mkdir()
-    script = f'mount -t tmpfs -o size={size_mib}m none "$0" && echo ready && exec cat'
-    command = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", script, str(at)]
-    if shutil.which("unshare") is None:
-        pytest.skip("needs unshare of util-linux")
-    with Popen(command, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, text=True) as holder:
-        assert holder.stdin is not None
-        assert holder.stdout is not None
-        if not holder.stdout.readline():
-            pytest.skip("needs user namespaces that may mount a tmpfs")
-        yield SmallDisk(holder.pid, at)
-        holder.stdin.close()
-
-
 def test_a_disk_that_is_really_full(tmp_path: Path) -> None:
     """The disk fills up, the controller ends at its next write, and starts once space is free."""
     with small_disk(tmp_path, 32) as disk:
@@ -404,10 +365,3 @@ def test_a_disk_that_is_really_full(tmp_path: Path) -> None:
             if node.running is not None:
                 with node.running:
                     pass
-
-
-def fill(file: Path, *, left_kib: int) -> None:
-    """Write a file until so many KiB of its disk are left."""
-    with file.open("ab", buffering=0) as ballast, suppress(OSError):
-        while left_kib == 0 or shutil.disk_usage(file).free > left_kib << 10:
-            ballast.write(bytes(4096))

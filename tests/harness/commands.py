@@ -29,9 +29,9 @@ def heed_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-def kraft(*arguments: object) -> subprocess.CompletedProcess[str]:
+def kraft(*arguments: object, program: Sequence[str] = KRAFT) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [*KRAFT, *map(str, arguments)],
+        [*program, *map(str, arguments)],
         capture_output=True,
         text=True,
         env=PLAIN,

@@ -1,10 +1,12 @@
-"""TCP proxies on loopback between the controllers of a quorum, which cut links in one direction.
+"""TCP proxies on loopback in front of the controllers of a quorum; they cut links in one direction.
 
-Each node has one proxy, whose port it advertises. The proxy learns the sender of a connection from
-the client id of its first request (``raft-client-ID``); the connections of other clients always
-pass. A cut link delivers no byte in its direction, of requests or responses, on old connections and
-new ones. As after a real partition, the connections stay, and bytes that were sent meanwhile
-arrive when the link is mended.
+Each controller has one proxy, whose port it advertises. The proxy learns the sender of a connection
+from the client id of its first request: ``raft-client-ID`` of a controller or a broker that fetches
+the log, ``ID`` of a broker's other requests. The connections of other clients always pass.
+
+A cut link delivers no byte in its direction, of requests or responses, on old connections and new
+ones. As after a real partition, the connections stay, and bytes that were sent meanwhile arrive
+when the link is mended.
 """
 
 from __future__ import annotations
@@ -133,7 +135,7 @@ class _Connection:
         if len(self._first) < end:
             return
         client_id = self._first[_CLIENT_ID_AT:end].decode(errors="replace")
-        if found := re.fullmatch(r"raft-client-(\d+)", client_id):
+        if found := re.fullmatch(r"(?:raft-client-)?(\d+)", client_id):
             self.sender = int(found[1])
         self._opening = asyncio.get_running_loop().create_task(self._open())
 

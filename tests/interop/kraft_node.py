@@ -7,9 +7,12 @@ while it leads.
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 
 from tests.harness.commands import KRAFT, kraft, logged
 from tests.interop.cluster import Cluster, ClusterError, Node
@@ -23,20 +26,33 @@ class KraftNode(Node):
     format_options: tuple[str, ...] = ()
     #: Whether it writes quotas while it leads, and notes them in `acknowledged`.
     is_writer: bool = False
+    #: The command ``kraft``, such as one with another view of the file system.
+    program: Sequence[str] = KRAFT
+    #: Variables of its environment, beside the usual ones.
+    environment: Mapping[str, str] = field(default_factory=dict)
+    #: The directory of `metadata_directory` where ``program`` sees it elsewhere.
+    seen_from_outside: Path | None = None
+
+    @property
+    def metadata_directory(self) -> Path:
+        return self.seen_from_outside or super().metadata_directory
 
     def start(self) -> None:
         assert self.process is None, f"node {self.id} runs already"
         self.write_properties()
-        command = [*KRAFT, "server", "start", self.properties]
+        command = [*self.program, "server", "start", self.properties]
         if self.is_writer:
             notes = self.directory / "acknowledged"
             command = [sys.executable, "-m", "tests.interop.quota_writer", self.properties, notes]
-        self.process = logged(command, self.log)
+        self.process = logged(command, self.log, env=os.environ | self.environment)
 
     def format(self, cluster_id: str, *options: str) -> None:
         self.cluster_id, self.format_options = cluster_id, options
         self.write_properties()
-        done = kraft("storage", "format", "-t", cluster_id, "-c", self.properties, *options)
+        done = kraft(
+            *("storage", "format", "-t", cluster_id, "-c", self.properties, *options),
+            program=self.program,
+        )
         if done.returncode:
             raise ClusterError(f"kraft storage format: {done.stderr}")
 

@@ -22,7 +22,6 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -31,19 +30,24 @@ from kraft.metadata.verification import verify
 from kraft.metadata.verification_findings import Severity
 from tests.harness.commands import kraft, printed
 from tests.harness.kafka_jars import KAFKA_4, kafka
-from tests.harness.line_process import LineProcess
 from tests.interop.cluster import HOST, Cluster, Driver, Node, wait_for
 from tests.interop.kafka_faults import check_errors, check_fences
 from tests.interop.kraft_node import KraftNode
 from tests.interop.mixed_quorum import FAULT, QUORUM_TOOL, MixedQuorum, log_bytes
 from tests.interop.scenario import RACKS
+from tests.interop.verified_load import (
+    DEFAULTS_OF_BROKERS,
+    LOAD_PARTITIONS,
+    REPLICATED,
+    VerifiedLoad,
+    create_topics,
+)
 
 PARTITIONS = int(os.environ.get("TRANSPLANT_PARTITIONS", "36"))
 IS_FULL_SIZE = "TRANSPLANT_PARTITIONS" in os.environ
 VOTERS = os.environ.get("TRANSPLANT_VOTERS", "static").split()
 KAFKAS, KRAFTS = (101, 102, 103), (111, 112, 113)
 BROKERS = tuple(RACKS)
-TOPIC, COPIES, LOAD_PARTITIONS, PAUSE_MS = "stream", "copies", 6, 5
 #: The bar: the longest wait of a producer, compared with Kafka's own rolling restart.
 PAUSE_RATIO = 1.5
 QUIET_S = 15
@@ -61,15 +65,6 @@ KAFKAS_FILE = {
     "share.coordinator.state.topic.replication.factor": "1",
     "share.coordinator.state.topic.min.isr": "1",
 }
-#: Kafka's defaults. The small values of other tests would hold the producer up: a checkpoint of all
-#: partitions each second, 20 kB a fetch of replicas, and replicas out of sync after 3 s.
-DEFAULTS_OF_BROKERS = {
-    "log.flush.offset.checkpoint.interval.ms": "60000",
-    "replica.fetch.max.bytes": "1048576",
-    "replica.fetch.response.max.bytes": "10485760",
-    "replica.lag.time.max.ms": "30000",
-}
-
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(1200)]
 
 
@@ -81,30 +76,13 @@ class KraftController(KraftNode):
         return self.directory / "kraft-log"
 
 
-class Load:
-    """`java/VerifiedLoad.java`: a producer and a transactional copier that check themselves."""
-
-    def __init__(self, cluster: Cluster) -> None:
-        servers = ",".join(cluster.nodes[id].address for id in BROKERS)
-        command = cluster.jars.command(
-            "VerifiedLoad", servers, TOPIC, COPIES, str(LOAD_PARTITIONS), str(PAUSE_MS),
-            classes=cluster.jars.compiled("NumberedRecords", "VerifiedLoad"),
-        )  # fmt: skip
-        with (cluster.directory / "load.log").open("ab") as errors:
-            self.process = LineProcess(command, errors=errors)
-
-    def ask(self, word: str) -> dict[str, Any]:
-        answer: dict[str, Any] = json.loads(self.process.ask(word))
-        return answer
-
-
 @dataclass
 class Transplant:
     """The cluster, and what stands on each controller's machine: Kafka, kraft and one directory."""
 
     quorum: MixedQuorum
     ask: Driver
-    load: Load
+    load: VerifiedLoad
     is_static: bool
     pauses: dict[str, int] = field(default_factory=dict)
     _topics: int = 0
@@ -255,23 +233,19 @@ def transplant(
         ask = cluster.driver()
         wait_for("all brokers", lambda: ask("brokers") == list(BROKERS), 60)
         create_topics(ask)
-        load = Load(cluster)
+        create_others(ask)
+        load = VerifiedLoad(cluster, BROKERS)
         with load.process:
             yield Transplant(mixed, ask, load, is_static)
     finally:
         cluster.kill()
 
 
-def create_topics(ask: Driver) -> None:
-    """Create the topics of the load, and others up to `PARTITIONS` partitions."""
-    several = {"replication_factor": 3, "configs": {"min.insync.replicas": "2"}}
-    topics = [{"name": name, "partitions": LOAD_PARTITIONS, **several} for name in (TOPIC, COPIES)]
+def create_others(ask: Driver) -> None:
+    """Create topics beside those of the load, up to `PARTITIONS` partitions."""
     rest = PARTITIONS - 2 * LOAD_PARTITIONS
-    topics += [
-        {"name": f"other-{first}", "partitions": min(100, rest - first), **several}
-        for first in range(0, rest, 100)
-    ]
-    for topic in topics:
+    for first in range(0, rest, 100):
+        topic = {"name": f"other-{first}", "partitions": min(100, rest - first), **REPLICATED}
         ask("create_topics", topics=[topic])
 
 
@@ -298,11 +272,7 @@ def test_kraft_replaces_kafkas_controllers_and_they_come_back(transplant: Transp
     assert not any(isinstance(node, KraftNode) for node in quorum.running)
     assert len(quorum.running) == 3
 
-    found = transplant.load.ask("end")
-    print(f"\n{found}")
-    complete = {"read": found["acknowledged"], "missing": 0, "out_of_order": 0}
-    assert (found["read"], found["copied"], found["failed"]) == (complete, complete, 0), found
-    assert found["acknowledged"] > 1000
+    transplant.load.check()
 
     wait_for("all brokers", lambda: transplant.ask("brokers") == list(BROKERS), 60)
     quiet_at = quorum.wait_until_all_have_all().high_watermark
