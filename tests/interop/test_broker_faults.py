@@ -21,8 +21,16 @@ ROUNDS = int(os.environ.get("BROKER_FAULTS", "6"))
 #: Its first six faults stop nodes, cut links, and fill and slow down disks.
 SEED = int(os.environ.get("SEED", "400"))
 
-#: Two brokers are fenced, or dead, at the same time.
-EXPECTED = (r"Error processing append operation on partition .*\n.*\.NotEnoughReplicasException: ",)
+EXPECTED = tuple(
+    rf"Error processing append operation on partition .*\n.*\.{exception}: "
+    for exception in (
+        # Two brokers are fenced, or dead, at the same time.
+        "NotEnoughReplicasException",
+        # The leader of a partition has changed, and a later batch of the producer arrives before
+        # the first one that it sends again.
+        "OutOfOrderSequenceException",
+    )
+)
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(120 + 60 * ROUNDS)]
 
