@@ -1,7 +1,18 @@
-"""Write a directory that gets its name once it is complete: salvage, backup, restore and rescue."""
+"""Write a directory that gets its name once it is complete: salvage, backup, restore and rescue.
+
+    TARGET.part/.writing    empty, locked with flock while a process writes the directory
+    TARGET.part/...         the content; after its sync ``.writing`` is removed
+    TARGET                  the same directory, renamed
+
+The lock ends with the process however that ends. Therefore the next process can tell a directory
+that a killed process left from one that is being written, and replaces the first. A ``TARGET.part``
+without the file is not kraft's, and is never removed.
+"""
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import shutil
 from collections.abc import Iterator
@@ -12,34 +23,38 @@ from pathlib import Path
 from kraft._core.log.disk import OsDisk
 from kraft.errors import InvalidRequestError, KraftError, StorageError
 
+WRITING = ".writing"
+#: Errors of flock on a file system that has no locks.
+_NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS)
+
 
 @contextmanager
 def new_directory(
     target: Path, *, mode: int = 0o777, refusal: type[KraftError] = InvalidRequestError
 ) -> Iterator[Path]:
-    """Yield the empty directory ``TARGET.part``; sync it and rename it when the block has ended.
+    """Yield the directory ``TARGET.part``; sync it and rename it when the block has ended.
 
-    After an error in the block nothing is left of it. ``mode`` is that of ``os.mkdir``.
+    After an error in the block nothing is left of it. What a killed process left of an earlier call
+    is replaced. ``mode`` is that of ``os.mkdir``.
 
-    Raises ``refusal`` where ``target`` exists and is not an empty directory, or ``TARGET.part``
-    exists: another process may be writing it. Raises StorageError for an OSError, of the block too.
+    Raises ``refusal`` where ``target`` exists and is not an empty directory, where another process
+    writes ``TARGET.part``, or where that exists and is not from this function. Raises StorageError
+    for an OSError, of the block too.
     """
     check_is_new(target, refusal)
     part = target.with_name(f"{target.name}.part")
     try:
         target.absolute().parent.mkdir(parents=True, exist_ok=True)
-        part.mkdir(mode)
+        lock = _create(part, mode, refusal)
     except FileExistsError as error:
-        raise refusal(
-            f"{error.filename} exists: another process writes it, or was killed while it did. If "
-            "none runs, remove it"
-        ) from error
+        raise refusal(f"{error.filename} exists: another process writes it") from error
     except OSError as error:
         raise _not_written(part, error) from error
     try:
         yield part
-        for folder, _, _ in os.walk(part, topdown=False):
-            sync(Path(folder))
+        _sync_folders(part)
+        (part / WRITING).unlink()
+        sync(part)
         part.rename(target)
         sync(target.absolute().parent)
     except OSError as error:
@@ -48,6 +63,8 @@ def new_directory(
     except BaseException:
         shutil.rmtree(part, ignore_errors=True)
         raise
+    finally:
+        os.close(lock)
 
 
 def check_is_new(target: Path, refusal: type[KraftError] = InvalidRequestError) -> None:
@@ -66,6 +83,72 @@ def sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _create(part: Path, mode: int, refusal: type[KraftError]) -> int:
+    """Create ``part`` and lock it; return the descriptor that holds the lock."""
+    try:
+        part.mkdir(mode)
+    except FileExistsError:
+        _remove_what_was_left(part, refusal)
+        part.mkdir(mode)
+    lock = os.open(part / WRITING, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        # A process that found the file before it was locked may have removed the directory.
+        if not _takes_lock(lock, part):
+            raise refusal(f"{part} exists: another process writes it")
+    except OSError as error:
+        # A file system without locks: the next process cannot lock the file either, and refuses.
+        if error.errno not in _NO_LOCKS:
+            os.close(lock)
+            raise
+    except BaseException:
+        os.close(lock)
+        raise
+    return lock
+
+
+def _remove_what_was_left(part: Path, refusal: type[KraftError]) -> None:
+    """Remove a ``part`` whose writer was killed; raise ``refusal`` for any other."""
+    try:
+        lock = os.open(part / WRITING, os.O_RDWR | os.O_CLOEXEC)
+    except (FileNotFoundError, NotADirectoryError):
+        try:
+            # Its process was killed before it created the file.
+            part.rmdir()
+        except OSError:
+            raise refusal(
+                f"{part} exists and has no {WRITING}, so that kraft cannot know whether it is a "
+                "remainder: move it or remove it"
+            ) from None
+        return
+    try:
+        if not _takes_lock(lock, part):
+            raise refusal(f"{part} exists: another process writes it")
+        shutil.rmtree(part)
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise
+        raise refusal(
+            f"{part} exists: another process writes it, or was killed while it did. If none runs, "
+            "remove it"
+        ) from None
+    finally:
+        os.close(lock)
+
+
+def _takes_lock(lock: int, part: Path) -> bool:
+    """Lock the file; return False where another process has the lock, or replaced the file."""
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return os.path.samestat(os.fstat(lock), os.stat(part / WRITING))
+    except (BlockingIOError, FileNotFoundError):
+        return False
+
+
+def _sync_folders(part: Path) -> None:
+    for folder, _, _ in os.walk(part, topdown=False):
+        sync(Path(folder))
 
 
 def _not_written(part: Path, error: OSError) -> StorageError:
