@@ -70,9 +70,10 @@ def restore_(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Check a backup; with --to write a directory from which a node starts as a quorum of one.
+    """Check a backup; with --to write a directory from which a node starts a new quorum.
 
-    The node is the only voter. Leader epochs and producer ids move on, so that
+    The node is the only voter, unless its configuration has static voters: then start
+    it before the others are a majority. Leader epochs and producer ids move on, so that
     brokers accept them. The command lists what a backup cannot bring back.
 
     [bold]Examples[/bold]

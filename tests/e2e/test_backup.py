@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import os
 import resource
+import shutil
 import signal
 import threading
 import time
 from pathlib import Path
+
+import pytest
 
 from kraft.metadata.diff import diff
 from kraft.metadata.facade import open_metadata
@@ -23,7 +26,7 @@ from kraft.protocol.alter_client_quotas import (
 )
 from kraft.server.local_quorum import LOOPBACK
 from tests.harness.commands import Foreground, eventually, heed_interrupts, kraft, printed
-from tests.harness.nodes import Controllers
+from tests.harness.nodes import Controller, Controllers
 
 USER = "user-{}"
 
@@ -147,6 +150,131 @@ def test_an_interrupted_backup_and_a_full_disk_leave_nothing(tmp_path: Path) -> 
                 printed("restore", target)
             assert not list(parent.glob("*.part"))
         assert any(codes), "no backup was interrupted"
+
+
+def test_after_a_killed_backup_the_same_command_works(tmp_path: Path) -> None:
+    output, parent = tmp_path / "stderr", tmp_path / "backups"
+    parent.mkdir()
+    with Controllers(tmp_path, 1) as quorum:
+        quorum.form(quorum.all)
+        target = parent / "nightly"
+        command = ["backup", "--bootstrap-controller", quorum.bootstrap, "--to", target]
+        remainders = 0
+        for _ in range(5):
+            with Foreground(command, output) as running:
+                # It exists from the first write to the last.
+                eventually(lambda: any(parent.iterdir()))
+                running.end(signal.SIGKILL)
+            remainders += not target.exists()
+            if target.exists():
+                printed("restore", target)
+                shutil.rmtree(target)
+        assert remainders, "no backup was killed"
+        printed(*command)
+        printed("restore", target)
+        assert [path.name for path in parent.iterdir()] == ["nightly"]
+
+
+@pytest.mark.parametrize("is_static", [False, True], ids=["dynamic", "static"])
+def test_a_restored_quorum_survives_a_wiped_disk_beside_a_crash(
+    is_static: bool, tmp_path: Path
+) -> None:
+    """The two other controllers join; then one loses its disk while the other is killed."""
+    backup = tmp_path / "backup"
+    (tmp_path / "old").mkdir()
+    with Controllers(tmp_path / "old", 1) as quorum:
+        quorum.form(quorum.all)
+        cluster_id = quorum.status()["ClusterId"]
+        with Changes(quorum) as changes:
+            eventually(lambda: changes.count > 50)
+        printed("backup", "--bootstrap-controller", quorum.bootstrap, "--to", backup)
+
+    (tmp_path / "new").mkdir()
+    settings = {"metadata.log.max.record.bytes.between.snapshots": "5000"}
+    with Controllers(tmp_path / "new", 3, settings) as quorum:
+        first, crashed, wiped = quorum.all
+        at = ("--bootstrap-controller", quorum.bootstrap)
+        if is_static:
+            voters = ",".join(f"{node.id}@{node.address}" for node in quorum.all)
+            for node in quorum.all:
+                node.settings = {**settings, "controller.quorum.voters": voters}
+                node.write()
+
+        def join(node: Controller) -> None:
+            node.format(cluster_id, *([] if is_static else ["--no-initial-controllers"]))
+            node.start()
+            if not is_static:
+                printed("quorum", "add-controller", "-c", node.file, *at)
+
+        printed("restore", backup, "--to", first.data, "-c", first.file)
+        if is_static:
+            # Empty controllers must not be the majority: one of them could lead.
+            first.launch()
+            join(crashed)
+            assert quorum.described().leader_id == first.id
+        else:
+            first.start()
+            join(crashed)
+        join(wiped)
+        with Changes(quorum) as changes:
+            eventually(lambda: changes.count > 100)
+            lost = wiped.directory_id
+            crashed.stop(signal.SIGKILL)
+            wiped.stop(signal.SIGKILL)
+            shutil.rmtree(wiped.data)
+            crashed.start()
+            if not is_static:
+                printed("quorum", "remove-controller", "-i", wiped.id, "-d", lost, *at)
+            join(wiped)
+            before = changes.count
+            eventually(lambda: changes.count > before + 100)
+        end = quorum.described().high_watermark
+        eventually(lambda: all(node.log_end >= end for node in quorum.all))
+        for node in quorum.all:
+            node.stop(signal.SIGTERM)
+        printed("verify", *(node.data for node in quorum.all))
+        states = [open_metadata(node.data, at=end) for node in quorum.all]
+        for state in states:
+            assert list(diff(states[0], state)) == []
+            assert len(state.client_quotas) >= changes.count
+        assert states[0].state.quorum.voter_ids == (() if is_static else (1, 2, 3))
+
+
+def test_a_second_restore_and_the_restore_of_a_restored_quorum(tmp_path: Path) -> None:
+    with Controllers(tmp_path, 1) as quorum:
+        (node,) = quorum.all
+        quorum.form(quorum.all)
+        at = ("--bootstrap-controller", quorum.bootstrap)
+        with Changes(quorum) as changes:
+            eventually(lambda: changes.count > 20)
+        printed("backup", *at, "--to", tmp_path / "first")
+        node.stop(signal.SIGKILL)
+        node.settings = {"log.dirs": str(tmp_path / "restored")}
+        node.write()
+        command = ("restore", tmp_path / "first", "--to", tmp_path / "restored", "-c", node.file)
+        printed(*command)
+        node.start()
+        with Changes(quorum) as later:
+            eventually(lambda: later.count > 20)
+
+        ran = kraft(*command)
+        assert ran.returncode == 1
+        assert f"{tmp_path / 'restored'} already exists: name a new directory" in ran.stderr
+        second = json.loads(printed("backup", *at, "--to", tmp_path / "second", "--json"))
+        node.stop(signal.SIGKILL)
+        assert kraft(*command).returncode == 1
+        before = open_metadata(node.directory / "restored", at=second["offset"])
+
+        node.settings = {"log.dirs": str(tmp_path / "again")}
+        node.write()
+        printed("restore", tmp_path / "second", "--to", tmp_path / "again", "-c", node.file)
+        node.start()
+        status = quorum.status()
+        assert status["LeaderEpoch"] > second["epoch"] + 1000
+        node.stop(signal.SIGTERM)
+        after = open_metadata(tmp_path / "again")
+        assert after.client_quotas == before.client_quotas
+        assert len(after.client_quotas) >= max(changes.count, later.count)
 
 
 def test_a_quorum_that_does_not_answer(tmp_path: Path) -> None:

@@ -15,6 +15,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from kraft._core.log.log import Log
+from kraft.metadata.directory import MetadataDirectory
 from kraft.metadata.identifiers import random_uuid
 from kraft.network.quorum_client import QuorumClient
 from kraft.raft.rpc import DescribeQuorumResponse
@@ -63,6 +65,18 @@ class Controller:
     @property
     def address(self) -> str:
         return f"{LOOPBACK}:{self.port}"
+
+    @property
+    def directory_id(self) -> str:
+        properties = MetadataDirectory.find(self.data).meta_properties
+        assert properties is not None
+        return str(properties.directory_id)
+
+    @property
+    def log_end(self) -> int:
+        """The log end offset on disk; the node may be running."""
+        with Log.open(self.metadata_log, read_only=True) as log:
+            return log.log_end_offset
 
     def write(self) -> Self:
         fields = {

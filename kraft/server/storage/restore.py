@@ -1,4 +1,4 @@
-"""Restore a backup: write a directory from which a node starts as a quorum of one.
+"""Restore a backup: write a directory from which a node starts a new quorum.
 
     <target>/meta.properties
     <target>/__cluster_metadata-0/<offset>-<epoch>.checkpoint       the state of the backup
@@ -77,7 +77,7 @@ NOT_RESTORED = (
     "registrations of controllers: each controller registers when it starts",
     "the sessions of brokers: the new controller fences those that do not come back within "
     "broker.session.timeout.ms",
-    "the voters of the old quorum: the new quorum has one",
+    "the voters of the old quorum: the new quorum has one, or those of controller.quorum.voters",
     "the secret of delegation tokens: it is delegation.token.secret.key of the configuration, and "
     "tokens are valid only with the same key",
 )
@@ -164,11 +164,13 @@ def restore(
     directory_id: Uuid | None = None,
     epoch_margin: int = EPOCH_MARGIN,
 ) -> Restored:
-    """Write ``target``, from which node ``node_id`` starts as the only voter of a new quorum.
+    """Write ``target``, from which node ``node_id`` starts a new quorum, by default as its only
+    voter.
 
     ``endpoints`` are the addresses of its controller listeners; without any the quorum is static
-    (kraft.version 0). ``cluster_id`` is by default that of the backup, ``directory_id`` random. The
-    epochs of the quorum and of partitions are ``epoch_margin`` above those of the backup.
+    (kraft.version 0), with the voters of controller.quorum.voters. ``cluster_id`` is by default
+    that of the backup, ``directory_id`` random. The epochs of the quorum and of partitions are
+    ``epoch_margin`` above those of the backup.
 
     Raises InvalidRequestError where ``target`` exists and is not an empty directory, or the backup
     has an epoch or a metadata.version with which that is not possible; UnsupportedVersionError for
