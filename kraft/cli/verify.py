@@ -41,8 +41,9 @@ def verify_(
     be temporary.
 
     Exit code 0: sound. 3: sound except for notes (an interrupted write, a missing
-    index) and contradictions that Apache Kafka is known to write. 4: a file
-    contradicts another. 1: a path has no metadata, or cannot be read.
+    index, a log that the next start empties for a later snapshot) and contradictions
+    that Apache Kafka is known to write. 4: a file contradicts another. 1: a path has
+    no metadata, or cannot be read.
 
     [bold]Examples[/bold]
 

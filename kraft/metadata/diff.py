@@ -276,6 +276,9 @@ def _log_between(before: MetadataView, after: MetadataView) -> MetadataSource | 
 
 
 def _covers(source: MetadataSource, since: int, until: int) -> bool:
+    replacing = source.replacing_snapshot
+    if replacing is not None and until >= replacing.end_offset:
+        return False
     return 0 <= source.log_start_offset <= since < until <= source.log_end_offset
 
 

@@ -281,6 +281,17 @@ class _TextFiles:
             return None
 
 
+def replaces_log(end_offset: int, epoch: int, log_end_offset: int, log_last_epoch: int) -> bool:
+    """Return whether a restart empties a log for the snapshot of this id, the latest one.
+
+    The log lacks the last record that the snapshot contains: the process was killed after it gave a
+    downloaded snapshot its name, and before it emptied the log. Records of the log may then be
+    uncommitted ones of an earlier leader, also after the snapshot's end
+    (``KafkaMetadataLog.truncateToLatestSnapshot``).
+    """
+    return end_offset > 0 and (end_offset > log_end_offset or epoch > log_last_epoch)
+
+
 def reason_of(error: KraftError) -> str:
     """Return an error's text without the path of the file."""
     if not isinstance(error, CorruptRecordError):

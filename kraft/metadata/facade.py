@@ -54,6 +54,13 @@ def open_metadata(
     records of an open or aborted metadata transaction. Nothing on disk is changed. A log does not
     say how much of it was committed: its last records may be uncommitted ones.
 
+    Without ``at`` this is the state that a node has after a restart on the directory, also where
+    the restart empties the log for a later snapshot. It differs in four cases. A kraft node does
+    not start where the log ends before an offset that it has acknowledged, or where no snapshot has
+    the records before the log's start, or where its latest snapshot is an empty file. It skips
+    configurations that Kafka does not know. With an empty log it has no state, and this function
+    that of ``bootstrap.checkpoint``.
+
     ``salvage`` reads past damage in the log and falls back from damaged snapshots to older ones
     (``Metadata.source.damage`` lists what was skipped). ``use_column_cache`` loads a column
     checkpoint beside the snapshot, after checking it, instead of decoding the snapshot.

@@ -37,6 +37,7 @@ from kraft.metadata.verification_findings import Severity, VerificationFinding
 _OFFSET_ENTRY = np.dtype([("offset", ">i4"), ("position", ">i4")])
 _TIME_ENTRY = np.dtype([("timestamp", ">i8"), ("offset", ">i4")])
 _MOST_INDEX_BYTES = 1 << 28
+_NO_END = (1 << 63) - 1
 
 Longs = NDArray[np.int64]
 
@@ -89,7 +90,10 @@ def check_leader_epochs(source: MetadataSource) -> Iterator[VerificationFinding]
     starts = {epoch: start for epoch, start in log.epochs if start < log.log_end_offset}
     first_start = stored[0][1] if stored else 0
     for number, (epoch, start) in enumerate(stored):
-        if start >= log.log_end_offset or (number == 0 and start <= log.log_start_offset):
+        if start >= log.log_end_offset or start < log.log_start_offset:
+            # An open removes entries before the log's start; after a crash they are still there.
+            continue
+        if number == 0 and start == log.log_start_offset:
             continue
         # The first entry begins at the log's start, which may lie inside the first segment.
         wrong = log.epoch_at(start) != epoch if number == 0 else starts.get(epoch) != start
@@ -134,10 +138,13 @@ def check_indexes(source: MetadataSource) -> Iterator[VerificationFinding]:
                     Severity.CONTRADICTION, path, "is larger than an index can be"
                 )
                 continue
+            # An interrupted write may have left entries for the batch that it did not complete.
+            torn = source.torn_tail
+            end = source.log_end_offset if torn is not None else _NO_END
             problem = (
-                _check_offset_index(path, base, slices[base])
+                _check_offset_index(path, base, slices[base], end)
                 if suffix == OFFSET_INDEX
-                else _check_time_index(path, base, slices[base])
+                else _check_time_index(path, base, slices[base], end)
             )
             if problem is not None:
                 yield problem
@@ -175,7 +182,10 @@ def _entries(path: Path, dtype: np.dtype[np.void]) -> tuple[NDArray[np.void], st
     return entries[:count], problem
 
 
-def _check_offset_index(path: Path, base: int, slices: list[Slice]) -> VerificationFinding | None:
+def _check_offset_index(
+    path: Path, base: int, slices: list[Slice], end_offset: int
+) -> VerificationFinding | None:
+    """Return the finding of an ``.index``; entries from ``end_offset`` on are not checked."""
     entries, problem = _entries(path, _OFFSET_ENTRY)
     offsets = entries["offset"].astype(np.int64) + base
     positions = entries["position"].astype(np.int64)
@@ -183,7 +193,7 @@ def _check_offset_index(path: Path, base: int, slices: list[Slice]) -> Verificat
         return VerificationFinding(Severity.CONTRADICTION, path, problem)
     if (np.diff(offsets) <= 0).any() or (np.diff(positions) <= 0).any():
         return VerificationFinding(Severity.CONTRADICTION, path, "has entries that do not ascend")
-    seen = np.zeros(len(entries), np.bool_)
+    seen = offsets >= end_offset
     for block in batch_ranges(slices):
         batches = scan(block.data, base_position=block.position, verify_crc=False)
         here = (positions >= block.position) & (positions < block.position + len(block.data))
@@ -196,7 +206,10 @@ def _check_offset_index(path: Path, base: int, slices: list[Slice]) -> Verificat
     return _first_wrong(path, seen, offsets, positions, "byte")
 
 
-def _check_time_index(path: Path, base: int, slices: list[Slice]) -> VerificationFinding | None:
+def _check_time_index(
+    path: Path, base: int, slices: list[Slice], end_offset: int
+) -> VerificationFinding | None:
+    """Return the finding of a ``.timeindex``; entries from ``end_offset`` on are not checked."""
     entries, problem = _entries(path, _TIME_ENTRY)
     offsets = entries["offset"].astype(np.int64) + base
     timestamps = entries["timestamp"].astype(np.int64)
@@ -204,7 +217,7 @@ def _check_time_index(path: Path, base: int, slices: list[Slice]) -> Verificatio
         return VerificationFinding(Severity.CONTRADICTION, path, problem)
     if (np.diff(offsets) < 0).any() or (np.diff(timestamps) < 0).any():
         return VerificationFinding(Severity.CONTRADICTION, path, "has entries that do not ascend")
-    seen = np.zeros(len(entries), np.bool_)
+    seen = offsets >= end_offset
     largest = -1
     for block in batch_ranges(slices):
         batches = scan(block.data, base_position=block.position, verify_crc=False)

@@ -1,7 +1,8 @@
 """``salvage``: write the sound part of a damaged metadata directory to a new one.
 
 Keeps the newest snapshot that loads, the contiguous part of the log around or after it up to the
-first batch that cannot be replayed, and every other sound snapshot within that part. Records after
+first batch that cannot be replayed, and every other sound snapshot within that part. A log that a
+restart would empty, because that snapshot is ahead of it, is dropped. Records after
 a gap that no snapshot covers are dropped, because the content of the lost records is unknown.
 
 Invariants: the source never changes; the new directory gets its name after it is complete and
@@ -120,7 +121,9 @@ class _SalvagePlan:
         self._source = source
         self.left_out: list[str] = []
         cluster, base = source.load_base()
-        runs = list(contiguous_slices(source))
+        is_replaced = base is not None and base == source.replacing_snapshot
+        # `damage` names a log that a restart would empty.
+        runs = [] if is_replaced else list(contiguous_slices(source))
         began = cluster.next_offset
         self._run = next(
             (run for run in runs if run.first_offset <= began <= run.end_offset),
@@ -131,7 +134,7 @@ class _SalvagePlan:
         if base is None and self._run is None and (runs or self._bootstrap is None):
             raise StorageError(
                 f"nothing can be salvaged from {source.directory.path}: no snapshot is sound, and "
-                "the log does not begin at offset 0"
+                "the log has no record at offset 0"
             )
         self.first_offset = began if self._run is None else self._run.first_offset
         self.end_offset = began

@@ -2,7 +2,8 @@
 
 Selects the snapshot and the part of the log that make the state as of an offset. Damage:
 
-- a torn tail is skipped and reported;
+- a torn tail is skipped and reported, and so is a log that a restart empties because the latest
+  snapshot is ahead of it;
 - any other damage raises, unless salvaging;
 - a salvaging source reads past damage in the log, falls back from a damaged snapshot to the one
   before it and finally to the log alone, and ends the state before the first batch that cannot be
@@ -27,7 +28,13 @@ from kraft._core.log.recovery import Gap, LogScan, TornTail
 from kraft._core.log.segment import Segment
 from kraft.errors import CorruptRecordError, KraftError, OffsetOutOfRangeError, StorageError
 from kraft.image.replay import MetadataState
-from kraft.metadata.directory import LeftOut, MetadataDirectory, SnapshotFile, reason_of
+from kraft.metadata.directory import (
+    LeftOut,
+    MetadataDirectory,
+    SnapshotFile,
+    reason_of,
+    replaces_log,
+)
 from kraft.metadata.snapshots import load_snapshot, map_snapshot
 
 _EVERYTHING = (1 << 63) - 1
@@ -108,6 +115,18 @@ class MetadataSource:
         return self.log_start_offset > 0 and not self._usable_snapshots()
 
     @property
+    def replacing_snapshot(self) -> SnapshotFile | None:
+        """The latest snapshot where the log has records and a restart removes them all for it.
+
+        See :func:`~kraft.metadata.directory.replaces_log`.
+        """
+        latest, log = self.newest_snapshot(), self.log
+        if latest is None or log is None or log.log_end_offset == log.log_start_offset:
+            return None
+        is_ahead = replaces_log(latest.end_offset, latest.epoch, log.log_end_offset, log.last_epoch)
+        return latest if is_ahead else None
+
+    @property
     def torn_tail(self) -> TornTail | None:
         """The bytes of an interrupted write at the log's end, which are skipped."""
         source = self.log if self.log is not None else self._scan
@@ -121,7 +140,9 @@ class MetadataSource:
 
     @property
     def damage(self) -> list[str]:
-        """One sentence for each skipped part: a torn tail, and what salvaging skipped."""
+        """One sentence for each skipped part: a torn tail, a log that a restart empties, and what
+        salvaging skipped.
+        """
         found = []
         torn = self.torn_tail
         if torn is not None:
@@ -139,6 +160,13 @@ class MetadataSource:
                 f"gap: damage at byte {gap.position} of {gap.path} loses the records from offset "
                 f"{gap.offset} on; {goes_on} ({gap.reason})"
             )
+        replacing = self.replacing_snapshot
+        if replacing is not None:
+            found.append(
+                f"replaced log: the log of offsets {self.log_start_offset} to "
+                f"{self.log_end_offset} lacks the last record of {replacing.path.name}, and a "
+                f"restart empties it; the state ends at offset {replacing.end_offset}"
+            )
         found.extend(f"skipped: {each.path}: {each.reason}" for each in self.left_out)
         return found
 
@@ -148,6 +176,9 @@ class MetadataSource:
 
         Kafka reports it as ``MetadataProvenance.lastContainedLogTimeMs``.
         """
+        replacing = self.replacing_snapshot
+        if replacing is not None and offset >= replacing.end_offset:
+            return -1
         newest = -1
         # With gaps, the batch before `offset` may be at any earlier offset: read from the start.
         for data, _, _ in self.slices(0 if self.gaps else max(offset - 1, 0)):
@@ -168,6 +199,8 @@ class MetadataSource:
         if first > 0 and ends:
             first = min(ends)
         last = max(self.log_end_offset, *ends) if ends else self.log_end_offset
+        if (replacing := self.replacing_snapshot) is not None:
+            last = replacing.end_offset
         if self._contradiction is not None:
             last = max(first, min(last, self._contradiction))
         return first, last
@@ -231,15 +264,18 @@ class MetadataSource:
         """Return the state as of ``at`` (None: of all records) and the end offset of its snapshot
         (0: none).
 
-        Records of a transaction that is open at that offset are not part of it. Raises
+        Records of a transaction that is open at that offset are not part of it. From the end of
+        `replacing_snapshot` on the log is not read; a state as of an offset before it comes from
+        the log, and may have records that were never committed. Raises
         :class:`OffsetOutOfRangeError` with the available range, and :class:`CorruptRecordError`;
         when salvaging, damage shortens the range instead.
         """
-        cluster, _ = self.load_base(at, use_column_cache=use_column_cache)
+        cluster, base = self.load_base(at, use_column_cache=use_column_cache)
         began = cluster.next_offset
+        is_replaced = base is not None and base == self.replacing_snapshot
         end = self._contradiction if at is None else at
         try:
-            if not self.is_partial:
+            if not self.is_partial and not is_replaced:
                 self._replay(cluster, end)
         except KraftError:
             if not self.salvage or self._contradiction is not None:

@@ -176,6 +176,10 @@ class _SnapshotCheck:
         sound = [each for each in directory.snapshots if each.size and self._is_sound(each)]
         if directory.bootstrap_checkpoint is not None:
             self._is_sound(directory.bootstrap_checkpoint)
+        replacing = self._source.replacing_snapshot
+        if replacing in sound:
+            self._note_replaced_log(replacing)
+            sound.remove(replacing)
         sound.sort(key=lambda each: each.end_offset)
         for run in contiguous_slices(self._source):
             here = [each for each in sound if run.first_offset <= each.end_offset <= run.end_offset]
@@ -192,6 +196,23 @@ class _SnapshotCheck:
     ) -> None:
         other = self._log if path.suffix == ".checkpoint" and offset >= 0 else None
         self._findings.append(VerificationFinding(severity, path, message, offset, other, reason))
+
+    def _note_replaced_log(self, replacing: SnapshotFile) -> None:
+        """Report a log that the latest snapshot does not come from, and that a restart empties."""
+        log = self._source.log
+        assert log is not None
+        earlier = len(self._source.directory.snapshots) - 1
+        and_snapshots = f", and {earlier} earlier snapshots" if earlier > 1 else ""
+        and_snapshots = ", and the earlier snapshot" if earlier == 1 else and_snapshots
+        self._find(
+            Severity.NOTE,
+            replacing.path,
+            f"is ahead of the log, which has the offsets {log.log_start_offset} to "
+            f"{log.log_end_offset} up to epoch {log.last_epoch}: the node was killed while it "
+            "installed a snapshot of the leader. The next start removes these records"
+            f"{and_snapshots}, and continues from this snapshot at offset {replacing.end_offset}",
+            replacing.end_offset,
+        )
 
     def _is_sound(self, snapshot: SnapshotFile) -> bool:
         try:

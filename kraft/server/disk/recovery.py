@@ -27,6 +27,7 @@ from kraft._core.log.disk import Disk
 from kraft._core.log.epoch_cache import EpochCache
 from kraft._core.log.log import Log
 from kraft.errors import CorruptRecordError, DamagedLogError, StorageError
+from kraft.metadata.directory import replaces_log
 from kraft.raft.election_state import ElectionState
 from kraft.raft.log_view import LogView
 from kraft.raft.voters import VoterSet
@@ -101,17 +102,14 @@ def recover(
         snapshots = SnapshotFiles(disk, directory)
         _load_snapshots(log, snapshots, loads_latest=loads_latest_snapshot)
         latest = snapshots.latest
-        if latest is not None and (
-            latest.id.offset > log.log_end_offset or latest.id.epoch > log.last_epoch
-        ):
-            if latest.id.offset > 0:
-                if loads_latest_snapshot:
-                    # All of it, before the log is emptied for it.
-                    snapshots.add(latest.id)
-                # Remove the synced offset first: the log is emptied segment by segment.
-                synced_offset.forget()
-                log.truncate_fully_and_start_at(latest.id.offset)
-                snapshots.remove_before(latest.id)
+        if latest is not None and replaces_log(*latest.id, log.log_end_offset, log.last_epoch):
+            if loads_latest_snapshot:
+                # All of it, before the log is emptied for it.
+                snapshots.add(latest.id)
+            # Remove the synced offset first: the log is emptied segment by segment.
+            synced_offset.forget()
+            log.truncate_fully_and_start_at(latest.id.offset)
+            snapshots.remove_before(latest.id)
             controls = []
         synced_offset.begin(log.log_end_offset, log.last_epoch)
         if stored is not None and not stored.is_ours:

@@ -18,7 +18,13 @@ from typing import NamedTuple
 from kraft._core.log.disk import OsDisk
 from kraft.errors import CorruptRecordError, KraftError, StorageError
 from kraft.image.replay import MetadataState
-from kraft.metadata.directory import QUORUM_STATE, MetadataDirectory, SnapshotFile, without_checksum
+from kraft.metadata.directory import (
+    QUORUM_STATE,
+    MetadataDirectory,
+    SnapshotFile,
+    replaces_log,
+    without_checksum,
+)
 from kraft.metadata.snapshots import load_snapshot
 from kraft.metadata.source import MetadataSource
 from kraft.raft.voters import ReplicaKey, VoterNode, VoterSet
@@ -171,13 +177,13 @@ def lock(log_dir: Path) -> DirectoryLock:
 
 def _snapshot_ahead(source: MetadataSource) -> SnapshotFile | None:
     """Return the latest snapshot where a restart would empty the log for it."""
-    snapshots = source.directory.snapshots
-    if not snapshots or snapshots[-1].end_offset == 0:
+    snapshots, log = source.directory.snapshots, source.log
+    if not snapshots:
         return None
-    latest, log = snapshots[-1], source.log
-    if log is None or latest.end_offset > log.log_end_offset or latest.epoch > log.last_epoch:
-        return latest
-    return None
+    latest = snapshots[-1]
+    end_offset, last_epoch = (-1, -1) if log is None else (log.log_end_offset, log.last_epoch)
+    is_ahead = replaces_log(latest.end_offset, latest.epoch, end_offset, last_epoch)
+    return latest if is_ahead else None
 
 
 def _load(source: MetadataSource, replaced: SnapshotFile | None) -> MetadataState:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import struct
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -11,12 +12,13 @@ import pytest
 import kraft
 from kraft._core.bytes.batch import assign_offsets, scan
 from kraft._core.log.log import Log
-from kraft.errors import StorageError
+from kraft.errors import DamagedLogError, StorageError
 from kraft.metadata.directory import METADATA_LOG
 from kraft.metadata.facade import Metadata
 from kraft.metadata.known_kafka_faults import KEPT_TRANSACTION
 from kraft.metadata.verification import MOST_LISTED, verify, work_of
 from kraft.metadata.verification_findings import Severity, VerificationFinding
+from kraft.raft.interface import AppendBatches, WriteElectionState
 from kraft.records import (
     AbortTransaction,
     BeginTransaction,
@@ -31,6 +33,7 @@ from kraft.records import (
 )
 from kraft.records.batches import encode_records
 from tests.harness.metadata_files import overwrite
+from tests.harness.metadata_store import append, begin_epoch, open_store, stamped
 
 DATA = Path(__file__).parents[2] / "data"
 CONTROLLER = DATA / "kafka-4.3" / "controller-101"
@@ -212,9 +215,8 @@ def test_a_record_that_contradicts_those_before_it_is_named(tmp_path: Path) -> N
 def test_a_gap_is_a_contradiction_and_a_torn_tail_a_note(copy: Path) -> None:
     newest = max((copy / METADATA_LOG).glob("*.log"))
     whole = newest.read_bytes()
+    # The indexes have entries for the batch that is not complete any more.
     newest.write_bytes(whole[:-5])
-    for index in ("index", "timeindex"):
-        newest.with_suffix(f".{index}").write_bytes(b"")
     torn = only(copy, Severity.NOTE)
     assert "interrupted write" in torn.message
     newest.write_bytes(whole)
@@ -223,6 +225,86 @@ def test_a_gap_is_a_contradiction_and_a_torn_tail_a_note(copy: Path) -> None:
     gap = only(copy)
     assert gap.offset == headers.base_offsets[-3]
     assert f"up to offset {headers.base_offsets[-2]}" in gap.message
+
+
+# A log that a restart empties
+
+
+def node_killed_in_an_installation(home: Path, extra_records: int) -> tuple[Path, Path]:
+    """Return a directory whose latest snapshot is not of its log, and that snapshot.
+
+    Its log has records of epoch 4 only, the last ``extra_records`` from a leader that lost.
+    """
+    leader, node = home / "leader", home / "node"
+    for directory in (leader, node):
+        with closing(open_store(directory)) as store:
+            store.perform(WriteElectionState(4, -1, -1, None, 0))
+            begin_epoch(store, 4)
+            base = store.log.log_end_offset
+            level = stamped([LEVEL], base, 4, is_control=False)
+            store.perform(AppendBatches(base, base + 1, level))
+            append(store, 20, epoch=4)
+            if directory == node and extra_records:
+                append(store, extra_records, epoch=4)
+            if directory == leader:
+                store.perform(WriteElectionState(6, -1, -1, None, 0))
+                begin_epoch(store, 6)
+                base = store.log.log_end_offset
+                topic = stamped([Topic("orders", ORDERS)], base, 6, is_control=False)
+                store.perform(AppendBatches(base, base + 1, topic))
+    installed = kraft.open_metadata(leader).write_snapshot(node / METADATA_LOG, columns=False)
+    return node, installed
+
+
+@pytest.mark.parametrize("extra_records", [0, 1, 2, 30], ids="{} extra".format)
+def test_a_log_that_a_restart_empties_is_a_note(tmp_path: Path, extra_records: int) -> None:
+    """It was compared with the snapshot, and open_metadata replayed its end on the snapshot."""
+    node, installed = node_killed_in_an_installation(tmp_path, extra_records)
+    finding = only(node, Severity.NOTE)
+    assert finding.path == installed
+    assert f"has the offsets 0 to {22 + extra_records} up to epoch 4" in finding.message
+    assert (
+        "The next start removes these records, and continues from this snapshot at offset 24"
+        in (finding.message)
+    )
+    before = kraft.open_metadata(node)
+    assert (before.next_offset, list(before.topics)) == (24, ["orders"])
+    assert before.source is not None
+    assert any(each.startswith("replaced log: ") for each in before.source.damage)
+    # The other node's log is not compared with it.
+    assert verify([node, tmp_path / "leader"]).findings == [finding]
+    open_store(node).close()
+    assert verify(node).findings == []
+    assert list(kraft.diff(before, kraft.open_metadata(node))) == []
+
+
+def test_a_restart_also_removes_the_snapshots_before(tmp_path: Path) -> None:
+    node, installed = node_killed_in_an_installation(tmp_path, 30)
+    for end in (2, 22):
+        kraft.open_metadata(node, at=end).write_snapshot(node / METADATA_LOG, columns=False)
+    (finding,) = verify(node).findings
+    assert "removes these records, and 2 earlier snapshots, and continues" in finding.message
+    open_store(node).close()
+    assert list((node / METADATA_LOG).glob("*.checkpoint")) == [installed]
+
+
+def test_damage_in_a_log_that_a_restart_empties_is_a_contradiction(tmp_path: Path) -> None:
+    """A node checks its whole log before it looks at snapshots, and does not start."""
+    node, _ = node_killed_in_an_installation(tmp_path, 30)
+    (segment,) = (node / METADATA_LOG).glob("*.log")
+    overwrite(segment, int(scan(segment.read_bytes()).positions[1]) + 40, b"?")
+    assert not verify(node).is_sound
+    with pytest.raises(DamagedLogError):
+        open_store(node)
+
+
+def test_epochs_that_a_crash_left_before_the_start_of_the_log_are_ignored(tmp_path: Path) -> None:
+    """A node empties the log before it writes the epochs."""
+    node, _ = node_killed_in_an_installation(tmp_path, 0)
+    epochs = node / METADATA_LOG / "leader-epoch-checkpoint"
+    open_store(node).close()
+    epochs.write_bytes(b"0\n3\n1 0\n2 5\n4 9\n")
+    assert verify(node).findings == []
 
 
 @pytest.mark.parametrize("entry", [0, 2, -1])
