@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from kraft.server.local_quorum import free_ports
+from tests.e2e.beating_broker import BeatingBroker
 from tests.harness.commands import Foreground, eventually
 from tests.harness.http_answers import get
 from tests.harness.nodes import Controllers
@@ -123,6 +125,63 @@ def test_a_running_controller_has_the_metrics_and_the_health_of_the_files(tmp_pa
             assert names, text
             assert not set(names) - exposed, text
         assert running.end(signal.SIGTERM) == 0
+
+
+def selectors(promql: Any, expression: Any) -> list[Any]:
+    """Return the parsed vector selectors of a PromQL expression."""
+    found: list[Any] = []
+
+    def visit(node: Any) -> None:
+        if isinstance(node, promql.VectorSelector):
+            found.append(node)
+
+    promql.walk(expression, visit)
+    return found
+
+
+def grouped_by(promql: Any, expression: Any) -> set[str] | None:
+    """Return the labels that an aggregation keeps; None for other expressions."""
+    if not isinstance(expression, promql.AggregateExpr):
+        return None
+    return set() if expression.modifier is None else set(expression.modifier.labels)
+
+
+def test_every_query_selects_series_of_a_quorum(tmp_path: Path) -> None:
+    """Parse each expression; its metrics, labels and legends exist at three controllers."""
+    promql = pytest.importorskip("promql_parser")
+    ports = free_ports(3)
+    series: dict[str, list[dict[str, str]]] = {}
+    with Controllers(tmp_path, 3) as quorum:
+        for node, port in zip(quorum.all, ports, strict=True):
+            node.settings = {"kraft.http.listener": f"127.0.0.1:{port}"}
+            node.write()
+        quorum.form(quorum.all)
+        leader = next(one for one in quorum.all if one.id == quorum.described().leader_id)
+        with BeatingBroker(leader.port, quorum.status()["ClusterId"]):
+            for port in ports:
+                eventually(partial(get, port, "/readyz"), until=lambda answer: answer[0] == 200)
+                for family in text_string_to_metric_families(get(port, "/metrics")[1]):
+                    for sample in family.samples:
+                        series.setdefault(sample.name, []).append(dict(sample.labels))
+    #: Labels that Prometheus adds to each series.
+    added = {"job", "instance"}
+    legends = [target["legendFormat"] for panel in panels() for target in panel["targets"]]
+    queries = list(zip(expressions(), legends, strict=True)) + [(text, "") for text in alerts()]
+    for text, legend in queries:
+        parsed = promql.parse(text)
+        chosen = selectors(promql, parsed)
+        assert chosen, text
+        kept = added | set.intersection(*(set(series[one.name][0]) for one in chosen))
+        for one in chosen:
+            asked = [each for each in one.matchers.matchers if each.name not in added]
+            exact = {each.name: each.value for each in asked if each.op == promql.MatchOp.Equal}
+            assert any(exact.items() <= labels.items() for labels in series[one.name]), text
+            assert {each.name for each in asked} <= set(series[one.name][0]), text
+        grouped = grouped_by(promql, parsed)
+        if grouped is not None:
+            assert grouped <= kept, text
+            kept = grouped
+        assert set(re.findall(r"{{(\w+)}}", legend)) <= kept, (text, legend)
 
 
 def test_the_service_starts_and_stops_a_controller(tmp_path: Path) -> None:
