@@ -184,6 +184,13 @@ def test_every_query_selects_series_of_a_quorum(tmp_path: Path) -> None:
         assert set(re.findall(r"{{(\w+)}}", legend)) <= kept, (text, legend)
 
 
+def test_the_container_is_built_in_a_format_with_a_health_check() -> None:
+    """Podman and buildah ignore HEALTHCHECK in their own format, OCI."""
+    for path in (DEPLOY / "Containerfile", PAGE):
+        (command,) = re.findall(r"podman build .*", path.read_text())
+        assert "--format docker" in command, path
+
+
 def test_the_service_starts_and_stops_a_controller(tmp_path: Path) -> None:
     quorum = Controllers(tmp_path, 1)
     quorum.lay_out(quorum.all)
