@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kraft._core.log.disk import OsDisk
-from kraft.errors import CorruptRecordError, KraftError, StorageError
+from kraft.errors import CorruptRecordError, KraftError, MissingFileError, StorageError
 from kraft.image.replay import MetadataState
 from kraft.metadata.directory import (
     QUORUM_STATE,
@@ -128,6 +128,8 @@ def read_survivor(path: Path) -> Survivor:
         _check_synced(source, replaced)
     except RescueRefusedError:
         raise
+    except MissingFileError as error:
+        raise RescueRefusedError(str(error)) from error
     except (KraftError, OSError) as error:
         raise RescueRefusedError(
             f"{path} cannot be used as it is: {error}. See what is damaged with: kraft verify "

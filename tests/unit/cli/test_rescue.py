@@ -109,3 +109,10 @@ def test_a_damaged_directory_is_refused(name: str, tmp_path: Path) -> None:
     done = rescue(tmp_path / "damaged")
     assert done.code == 1
     assert "kraft salvage" in done.err
+
+
+def test_a_missing_directory_is_not_called_damaged(tmp_path: Path) -> None:
+    done = rescue(tmp_path / "mistyped")
+    assert done.code == 1
+    assert f"no such file or directory: {tmp_path / 'mistyped'}" in done.err
+    assert "kraft salvage" not in done.err
