@@ -150,7 +150,7 @@ class Driver:
     """Kafka's Admin client in one JVM (`java/Drive.java`); requests are JSON lines."""
 
     def __init__(self, jars: Jars, bootstrap: dict[str, str], log: Path) -> None:
-        command = jars.command("Drive", classes=jars.compiled("Drive"))
+        command = jars.command("Drive", classes=jars.compiled("NumberedRecords", "Drive"))
         with log.open("ab") as errors:
             self._process = LineProcess(command, errors=errors)
         self._requests = JsonRequests(self._process)
@@ -248,8 +248,13 @@ class Cluster:
         """Return the option that kafka-storage needs for a broker."""
         return [] if self.is_static else ["--no-initial-controllers"]
 
-    def driver(self, *, to_controllers: bool = False) -> Driver:
-        """Return Kafka's Admin client for the brokers, or for controllers without brokers."""
+    def driver(
+        self, *, to_controllers: bool = False, security: dict[str, str] | None = None
+    ) -> Driver:
+        """Return Kafka's Admin client for the brokers, or for controllers without brokers.
+
+        ``security`` are the client's settings for secured listeners.
+        """
         role = "controller" if to_controllers else "broker"
         addresses = ",".join(node.address for node in self.nodes.values() if node.role == role)
         bootstrap = {f"bootstrap.{'controllers' if to_controllers else 'servers'}": addresses}
@@ -257,6 +262,7 @@ class Cluster:
         # controller.
         oldest = "4.0" if to_controllers else KAFKA_3
         jars = self.jars if self.jars.version >= oldest else kafka()
+        bootstrap |= security or {}
         self.drivers.append(Driver(jars, bootstrap, self.directory / "driver.log"))
         return self.drivers[-1]
 

@@ -60,13 +60,16 @@ def check_fences(log: bytes, brokers: Iterable[int], killed: Counter[int]) -> No
     assert registered == Counter(brokers) + killed
 
 
-def check_errors(nodes: list[Node], also: tuple[str, ...] = ()) -> None:
-    """Check that Kafka's processes have logged no error but `KAFKAS_OWN_ERRORS` and ``also``."""
+def check_errors(nodes: list[Node], *, provoked: tuple[str, ...] = ()) -> None:
+    """Check that Kafka's processes have logged no error but `KAFKAS_OWN_ERRORS`.
+
+    ``provoked`` are patterns of errors that the test has caused.
+    """
     found = [
         f"node {node.id}: {line}"
         for node in nodes
         if not isinstance(node, KraftNode)
         for line in _ERROR.findall(node.log.read_text(errors="replace"))
-        if not any(re.search(pattern, line) for pattern in (*KAFKAS_OWN_ERRORS, *also))
+        if not any(re.search(pattern, line) for pattern in KAFKAS_OWN_ERRORS + provoked)
     ]
     assert not found, "\n".join(found)

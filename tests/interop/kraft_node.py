@@ -17,6 +17,15 @@ from pathlib import Path
 from tests.harness.commands import KRAFT, kraft, logged
 from tests.interop.cluster import Cluster, ClusterError, Node
 
+#: The command ``kraft`` whose controllers delete their old log every half second; Kafka's interval
+#: is a minute.
+CLEANING = (
+    sys.executable,
+    "-c",
+    "from kraft.server import process; process.CLEAN_INTERVAL_S = 0.5; "
+    "from kraft.cli import main; main()",
+)
+
 
 @dataclass
 class KraftNode(Node):

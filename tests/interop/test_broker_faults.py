@@ -45,4 +45,4 @@ def test_brokers_and_clients_live_through_faults(tmp_path: Path) -> None:
         cluster.recover()
         committed = cluster.quorum.stop()
         cluster.quorum.check_equal_logs(committed)
-    check_errors(nodes, also=EXPECTED)
+    check_errors(nodes, provoked=EXPECTED)

@@ -100,10 +100,8 @@ public final class Drive {
     private Object answer(JsonNode ask) throws Exception {
         String verb = ask.get("do").asText();
         if (verb.equals("connect")) {
-            Properties config = new Properties();
-            ask.get("config").fields()
-                .forEachRemaining(entry -> config.put(entry.getKey(), entry.getValue().asText()));
-            Admin old = admins.put(ask.get("name").asText(), Admin.create(config));
+            Admin old = admins.put(
+                ask.get("name").asText(), Admin.create(properties(ask.get("config"))));
             if (old != null) {
                 old.close(Duration.ZERO);
             }
@@ -202,6 +200,14 @@ public final class Drive {
                 return admin.listTopics().names().get().stream().sorted().toList();
             case "produce":
                 return produce(ask);
+            case "write_numbers":
+                NumberedRecords.write(
+                    properties(ask.get("config")), ask.get("topic").asText(), longs(ask.get("sent")),
+                    ask.get("count").asInt());
+                return null;
+            case "read_numbers":
+                return NumberedRecords.read(
+                    properties(ask.get("config")), ask.get("topic").asText(), longs(ask.get("sent")));
             default:
                 throw new IllegalArgumentException("no such verb: " + verb);
         }
@@ -426,9 +432,7 @@ public final class Drive {
 
     /** Sends `count` records of `size` bytes to each listed partition; "transactional" commits them. */
     private static Object produce(JsonNode ask) throws Exception {
-        Properties config = new Properties();
-        ask.get("config").fields()
-            .forEachRemaining(entry -> config.put(entry.getKey(), entry.getValue().asText()));
+        Properties config = properties(ask.get("config"));
         int sent = 0;
         byte[] value = new byte[ask.get("size").asInt()];
         try (KafkaProducer<byte[], byte[]> producer = new KafkaProducer<>(
@@ -461,6 +465,21 @@ public final class Drive {
         ask.get("partitions").fields().forEachRemaining(topic -> integers(topic.getValue())
             .forEach(partition -> wanted.add(new TopicPartition(topic.getKey(), partition))));
         return wanted;
+    }
+
+    private static Properties properties(JsonNode asked) {
+        Properties config = new Properties();
+        asked.fields().forEachRemaining(
+            entry -> config.put(entry.getKey(), entry.getValue().asText()));
+        return config;
+    }
+
+    private static long[] longs(JsonNode array) {
+        long[] out = new long[array.size()];
+        for (int i = 0; i < out.length; i++) {
+            out[i] = array.get(i).asLong();
+        }
+        return out;
     }
 
     private static List<String> strings(JsonNode array) {

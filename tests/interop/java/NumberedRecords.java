@@ -4,17 +4,45 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 import java.util.Properties;
+import java.util.concurrent.Future;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
+import org.apache.kafka.clients.producer.KafkaProducer;
+import org.apache.kafka.clients.producer.ProducerRecord;
+import org.apache.kafka.clients.producer.RecordMetadata;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
+import org.apache.kafka.common.serialization.ByteArraySerializer;
 
-/** Reads back what a load has written: the records of each partition are numbered 0, 1, 2, ... */
+/** Writes records and reads them back: those of each partition are numbered 0, 1, 2, ... */
 final class NumberedRecords {
     private static final Duration POLL = Duration.ofMillis(200);
     private static final long READ_TIMEOUT_MS = 60_000;
 
     private NumberedRecords() {
+    }
+
+    /**
+     * Writes records to each partition of a topic, and waits until all are acknowledged.
+     *
+     * @param config of the producer
+     * @param sent the number of records that each partition has
+     * @param count of the further records of each partition
+     */
+    static void write(Properties config, String topic, long[] sent, int count) throws Exception {
+        List<Future<RecordMetadata>> pending = new ArrayList<>();
+        try (KafkaProducer<byte[], byte[]> producer = new KafkaProducer<>(
+                config, new ByteArraySerializer(), new ByteArraySerializer())) {
+            for (int partition = 0; partition < sent.length; partition++) {
+                for (int i = 0; i < count; i++) {
+                    byte[] value = ByteBuffer.allocate(Long.BYTES).putLong(sent[partition] + i).array();
+                    pending.add(producer.send(new ProducerRecord<>(topic, partition, null, value)));
+                }
+            }
+            for (Future<RecordMetadata> one : pending) {
+                one.get();
+            }
+        }
     }
 
     /**

@@ -1,0 +1,391 @@
+"""Apache Kafka's brokers in three racks, on a quorum of three kraft controllers.
+
+A `Variant` says which releases the brokers have, whether the voters are static, and whether the
+listeners are secured. `BrokerLives` ends and starts brokers, writes numbered records, reads them
+back, and reads the quorum's committed metadata.
+
+`BROKER_LIVES=all` selects the variants of `make broker-lives`; `BROKER_LIVES` may also name some of
+them, separated by spaces. `BROKER_LIVES_CONTROL=1` runs Kafka's own controllers instead of kraft's.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from kraft._core.log.log import Log
+from kraft.errors import KraftError
+from kraft.metadata.facade import Metadata
+from kraft.metadata.identifiers import random_uuid
+from kraft.metadata.partitions import PartitionInfo
+from kraft.metadata.quorum_reader import read_metadata
+from kraft.network.quorum_client import QuorumClient
+from kraft.server.config.key_stores import read_client_security
+from tests.harness.certificates import authority
+from tests.harness.configurations import write_properties
+from tests.harness.kafka_jars import KAFKA_3, KAFKA_4, kafka
+from tests.interop.cluster import (
+    ADMIN_PASSWORD,
+    ADMIN_USER,
+    HOST,
+    Cluster,
+    ClusterError,
+    Driver,
+    Node,
+    wait_for,
+)
+from tests.interop.keep import METADATA_LOG
+from tests.interop.kraft_node import CLEANING, KraftNode, add_kraft_controller
+from tests.interop.scenario import CONTROLLERS, RACKS
+
+BROKERS = tuple(RACKS)
+ASKED = os.environ.get("BROKER_LIVES", "")
+IS_FULL_SIZE = "BROKER_LIVES" in os.environ
+IS_CONTROL = os.environ.get("BROKER_LIVES_CONTROL", "") == "1"
+CLUSTER_ID = "bGl2ZXMgb2YgYnJva2Vycw"
+RELEASES = (KAFKA_3, "4.1.1", KAFKA_4)
+RUNNING = "The broker has been unfenced. Transitioning from RECOVERY to RUNNING."
+SCRAM = f"SCRAM-SHA-256=[name={ADMIN_USER},password={ADMIN_PASSWORD}]"
+LOGIN = (
+    "org.apache.kafka.common.security.scram.ScramLoginModule required "
+    f'username="{ADMIN_USER}" password="{ADMIN_PASSWORD}";'
+)
+#: The settings of all nodes: a snapshot every 20 kB; old log is deleted.
+SETTINGS = {
+    "broker.session.timeout.ms": "5000",
+    "replica.lag.time.max.ms": "10000",
+    "metadata.log.max.record.bytes.between.snapshots": "20000",
+    "metadata.max.retention.bytes": "1",
+}
+#: Kafka's nodes log this setting as an error.
+SMALL_SEGMENTS = {"internal.metadata.log.segment.bytes": "20000"}
+#: A leader does not complete a produce request when the controller shrinks the ISR and the remaining
+#: followers have all its records: the producer must send them again.
+PRODUCER = {"acks": "all", "request.timeout.ms": "5000"}
+START_TIMEOUT_S = 60.0
+
+
+@dataclass(frozen=True)
+class Variant:
+    """The brokers, the kind of quorum, and the listeners of one cluster."""
+
+    releases: tuple[str, ...]
+    is_static: bool
+    is_secured: bool
+
+    def __str__(self) -> str:
+        brokers = self.releases[0] if len({*self.releases}) == 1 else "mixed"
+        voters = "static" if self.is_static else "dynamic"
+        return f"{brokers}-{voters}-{'secured' if self.is_secured else 'plaintext'}"
+
+    @property
+    def level(self) -> str:
+        """Return the release at which the cluster is formatted: that of its oldest broker."""
+        return ".".join(min(self.releases).split(".")[:2])
+
+
+OF_ALL = [
+    *((release,) * len(BROKERS) for release in RELEASES),
+    RELEASES,
+]
+EVERY = {
+    str(one): one
+    for brokers, is_static, is_secured in product(OF_ALL, (True, False), (True, False))
+    for one in (Variant(brokers, is_static, is_secured),)
+}
+#: Each set of brokers with both kinds of quorum and both kinds of listeners, and each kind of
+#: quorum with both kinds of listeners.
+MATRIX = [
+    Variant(brokers, is_static, is_secured=is_static == bool(number % 2))
+    for number, brokers in enumerate(OF_ALL)
+    for is_static in (True, False)
+]
+
+
+def asked_variants() -> list[Variant]:
+    """Return the variants that BROKER_LIVES names; one for CI without it."""
+    if ASKED in ("", "all"):
+        return MATRIX if ASKED else [EVERY[f"{KAFKA_4}-dynamic-secured"]]
+    return [EVERY[name] for name in ASKED.split()]
+
+
+@dataclass
+class BrokerLives:
+    """The cluster, and the number of records that each partition has."""
+
+    cluster: Cluster
+    variant: Variant
+    sent: dict[str, list[int]] = field(default_factory=dict)
+    starts: Counter[int] = field(default_factory=Counter)
+
+    # -- clients
+
+    @property
+    def client_security(self) -> dict[str, str]:
+        """Return the settings of a client of the brokers."""
+        if not self.variant.is_secured:
+            return {}
+        return self._trust | {
+            "security.protocol": "SASL_SSL",
+            "sasl.mechanism": "SCRAM-SHA-256",
+            "sasl.jaas.config": LOGIN,
+        }
+
+    @property
+    def _trust(self) -> dict[str, str]:
+        path = self.cluster.directory / "authority.pem"
+        path.write_text(authority().pem)
+        return {"ssl.truststore.type": "PEM", "ssl.truststore.location": str(path)}
+
+    def keys(self, name: str) -> dict[str, str]:
+        """Return the settings of a process that has this name in its certificate."""
+        path = self.cluster.directory / f"{name}.pem"
+        if not path.exists():
+            path.write_text(authority().issue(name).pem)
+        return self._trust | {"ssl.keystore.type": "PEM", "ssl.keystore.location": str(path)}
+
+    @cached_property
+    def controller_client(self) -> Path:
+        """Return the file of a client of the controllers, for `--command-config`."""
+        path = self.cluster.directory / "client.properties"
+        secured = {"security.protocol": "SSL"} | self.keys(ADMIN_USER)
+        write_properties(path, secured if self.variant.is_secured else {})
+        return path
+
+    @property
+    def at(self) -> str:
+        """Return the addresses of the controllers, for `--bootstrap-controller`."""
+        return ",".join(node.address for node in self.controllers)
+
+    @property
+    def controllers(self) -> list[Node]:
+        return [self.cluster.nodes[id] for id in CONTROLLERS]
+
+    @cached_property
+    def ask(self) -> Driver:
+        """Return Kafka's Admin client for the brokers."""
+        return self.cluster.driver(security=self.client_security)
+
+    def metadata(self) -> Metadata:
+        """Return the committed metadata, read from the leader of the quorum."""
+        servers = [(HOST, node.port) for node in self.controllers]
+        security = None
+        if self.variant.is_secured:
+            given = {"security.protocol": "SSL"} | self.keys(ADMIN_USER)
+            security = read_client_security(given, self.controller_client)
+        try:
+            with QuorumClient(servers, timeout_s=5.0, security=security) as client:
+                return read_metadata(client)
+        except KraftError as error:
+            raise ClusterError(str(error)) from error
+
+    def wait_until(
+        self, what: str, holds: Callable[[Metadata], bool], timeout_s: float = 60.0
+    ) -> Metadata:
+        """Wait until the committed metadata has this property; return it."""
+        seen: list[Metadata] = []
+
+        def ask() -> Metadata | None:
+            seen[:] = [self.metadata()]
+            return seen[0] if holds(seen[0]) else None
+
+        try:
+            return wait_for(what, ask, timeout_s)
+        except ClusterError as error:
+            lines = "\n".join(map(str, seen[0].partitions if seen else ()))
+            raise ClusterError(f"{error}; the partitions:\n{lines}") from None
+
+    # -- brokers
+
+    def start(self, *ids: int) -> None:
+        """Start brokers; wait until each is unfenced and says that it is running."""
+        for id in ids:
+            self.start_process(id)
+        for id in ids:
+            self.wait_until_running(id)
+
+    def start_process(self, id: int) -> None:
+        self.starts[id] += 1
+        self.cluster.nodes[id].start()
+
+    def wait_until_running(self, id: int) -> None:
+        node = self.cluster.nodes[id]
+
+        def runs() -> bool:
+            node.check_running()
+            return node.log.read_text(errors="replace").count(RUNNING) == self.starts[id]
+
+        wait_for(f"broker {id} to be RUNNING", runs, START_TIMEOUT_S)
+        self.wait_until(f"broker {id} unfenced", lambda now: not now.brokers[id].fenced)
+
+    def kill(self, id: int) -> None:
+        """Kill a broker; wait until it is fenced."""
+        self.cluster.nodes[id].kill()
+        self.wait_until(f"broker {id} fenced", lambda now: now.brokers[id].fenced)
+
+    def stop(self, id: int) -> None:
+        """Shut a broker down cleanly, which fences it."""
+        self.cluster.nodes[id].stop()
+        self.wait_until(f"broker {id} fenced", lambda now: now.brokers[id].fenced)
+
+    def wipe(self, id: int) -> None:
+        """Replace all disks of a stopped broker by empty ones, formatted by its release."""
+        node = self.cluster.nodes[id]
+        for directory in self.log_directories(id):
+            shutil.rmtree(directory)
+        node.format(CLUSTER_ID, *self.broker_format())
+
+    def broker_format(self) -> tuple[str, ...]:
+        return (*self.cluster.broker_format(), "-r", self.variant.level)
+
+    def log_directories(self, id: int) -> list[Path]:
+        directory = self.cluster.nodes[id].directory
+        return [directory / "data-0", directory / "data-1"]
+
+    def wait_until_in_sync(self) -> Metadata:
+        """Wait until all partitions have a leader and all replicas in sync, none eligible only.
+
+        Every replica is then in a registered directory of its broker: with several directories a
+        broker chooses one, and reports it with AssignReplicasToDirs.
+        """
+
+        def are_settled(now: Metadata) -> bool:
+            known = {id: {*broker.log_dirs} for id, broker in now.brokers.items()}
+            return all(
+                {*one.isr} == {*one.replicas}
+                and one.leader in one.isr
+                and not one.elr
+                and all(
+                    directory in known[replica]
+                    for replica, directory in zip(one.replicas, one.directories, strict=True)
+                )
+                for one in now.partitions
+            )
+
+        return self.wait_until("all replicas in sync, in registered directories", are_settled)
+
+    # -- topics
+
+    def create_topic(self, name: str, **how: Any) -> None:
+        """Create a topic whose partitions need two replicas in sync for a record."""
+        topic = {"name": name, "configs": {"min.insync.replicas": "2"}, **how}
+        wait_for(f"topic {name}", lambda: self.ask("create_topics", topics=[topic]) == 1)
+        now = self.wait_until_in_sync()
+        self.sent[name] = [0] * sum(one.topic == name for one in now.partitions)
+
+    def write(self, count: int = 20) -> None:
+        """Write records to each partition of each topic, with acks=all."""
+        for topic, sent in self.sent.items():
+            fields = {"topic": topic, "sent": sent, "count": count}
+            self.ask("write_numbers", config=self._client | PRODUCER, **fields)
+            self.sent[topic] = [each + count for each in sent]
+
+    def check_readable(self) -> None:
+        """Check that each partition has exactly the records that were acknowledged, in order."""
+        for topic, sent in self.sent.items():
+            config = self._client | {"auto.offset.reset": "earliest"}
+            found = self.ask("read_numbers", config=config, topic=topic, sent=sent)
+            assert found == {"read": sum(sent), "missing": 0, "out_of_order": 0}, topic
+
+    @property
+    def _client(self) -> dict[str, str]:
+        addresses = ",".join(self.cluster.nodes[id].address for id in BROKERS)
+        return {"bootstrap.servers": addresses} | self.client_security
+
+    # -- logs
+
+    def log_start(self, node: Node) -> int:
+        return self._extent(node)[0]
+
+    def log_end(self, node: Node) -> int:
+        return self._extent(node)[1]
+
+    def _extent(self, node: Node) -> tuple[int, int]:
+        """Return start and end offset of a node's metadata log; the node may be running."""
+        try:
+            with Log.open(node.metadata_directory / METADATA_LOG, read_only=True) as log:
+                return log.log_start_offset, log.log_end_offset
+        except (KraftError, OSError) as error:
+            # The node deletes segments while they are opened.
+            raise ClusterError(str(error)) from error
+
+
+def partition(now: Metadata, topic: str, number: int = 0) -> PartitionInfo:
+    return now.partitions.find(topic, number)
+
+
+@contextmanager
+def formatted_cluster(variant: Variant, directory: Path) -> Iterator[BrokerLives]:
+    """Yield a cluster whose nodes are formatted, and not started; kill its processes at the end."""
+    cluster = Cluster(kafka(max(variant.releases)), directory, CLUSTER_ID, variant.is_static)
+    cluster.reserve_controllers(*CONTROLLERS)
+    cluster.settings |= SETTINGS
+    lives = BrokerLives(cluster, variant)
+    try:
+        for id in CONTROLLERS:
+            _add_controller(lives, id)
+        for id, release in zip(BROKERS, variant.releases, strict=True):
+            broker = cluster.add_broker(id, RACKS[id])
+            broker.jars = kafka(release)
+        if variant.is_secured:
+            _secure(lives)
+        voters = ",".join(
+            f"{id}@{HOST}:{port}:{random_uuid()!s}" for id, port in cluster.controller_ports.items()
+        )
+        initial = () if variant.is_static else ("--initial-controllers", voters)
+        scram = ("--add-scram", SCRAM) if variant.is_secured else ()
+        for id in CONTROLLERS:
+            cluster.nodes[id].format(CLUSTER_ID, *initial, "-r", variant.level, *scram)
+        for id in BROKERS:
+            cluster.nodes[id].format(CLUSTER_ID, *lives.broker_format())
+        yield lives
+    finally:
+        cluster.kill()
+
+
+def _add_controller(lives: BrokerLives, id: int) -> None:
+    if IS_CONTROL:
+        lives.cluster.add_controller(id).jars = kafka(KAFKA_4)
+    else:
+        add_kraft_controller(lives.cluster, id).program = CLEANING
+    lives.cluster.nodes[id].settings |= SMALL_SEGMENTS
+
+
+def _secure(lives: BrokerLives) -> None:
+    """Require certificates at the controllers, and SCRAM over TLS at the brokers."""
+    names = [f"controller-{id}" for id in CONTROLLERS] + [f"broker-{id}" for id in BROKERS]
+    for node in lives.cluster.nodes.values():
+        node.settings |= lives.keys(f"{node.role}-{node.id}") | {
+            "listener.security.protocol.map": "CONTROLLER:SSL,CLIENTS:SASL_SSL",
+            "super.users": ";".join(f"User:{name}" for name in (*names, ADMIN_USER)),
+        }
+        if node.role == "controller":
+            node.settings |= {
+                "ssl.client.auth": "required",
+                "ssl.principal.mapping.rules": "RULE:^CN=(.*)$/$1/",
+            }
+        else:
+            node.settings |= {
+                "listeners": f"CLIENTS://{HOST}:{node.port}",
+                "inter.broker.listener.name": "CLIENTS",
+                "sasl.enabled.mechanisms": "SCRAM-SHA-256",
+                "sasl.mechanism.inter.broker.protocol": "SCRAM-SHA-256",
+                "listener.name.clients.scram-sha-256.sasl.jaas.config": LOGIN,
+            }
+
+
+def check_kraft_logs(lives: BrokerLives) -> None:
+    """Check that no kraft controller has logged an error."""
+    for node in lives.controllers:
+        if isinstance(node, KraftNode):
+            text = node.log.read_text(errors="replace")
+            assert " ERROR " not in text, text[-4000:]
+            assert "Traceback" not in text, text[-4000:]
