@@ -10,7 +10,7 @@ OTHER_KIND := $(filter-out $(STAMP),$(wildcard $(VENV)/.built-*))
 # Tests start hundreds of Python processes, which would all compile the package's modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help build demo test spark lint lint-style lint-types docs package release-check interop interop-matrix leadership-moves transplant broker-faults kafka-tests bench bench-quick bench-peers fuzz clean \
+.PHONY: help build demo test spark lint lint-style lint-types docs package release-check interop interop-matrix leadership-moves transplant broker-lives broker-faults kafka-tests bench bench-quick bench-peers fuzz clean \
   bench-instructions bench-compare baseline history performance-page \
   differential differential-coverage otava simulate simulate-controllers mutants core-mutants sanitize disk-proof processes upgrade soak soak-simulate soak-processes
 
@@ -27,6 +27,7 @@ help:
 	@echo "make leadership-moves       Move leadership between Kafka's controllers and kraft's under load, MOVES=30 RELEASES='3.7.2 4.1.1 4.3.1'"
 	@echo "make broker-faults          Kill, stop and cut off Kafka's brokers and kraft's controllers under load, ROUNDS=50"
 	@echo "make transplant             Replace Kafka's controllers by kraft's and back, 2,000 partitions, beside Kafka's rolling restart"
+	@echo "make broker-lives           Run brokers of 3.9, 4.1 and 4.3 on kraft controllers: lost disks, unclean shutdowns, an upgrade; LIVES=all"
 	@echo "make kafka-tests            Run Kafka's own integration tests on a kraft controller, BACKEND=kraft CLASSES='A B'"
 	@echo "make differential           Compare generated requests with Kafka's controller classes, CASES=20000 SEED=1"
 	@echo "make differential-coverage  Report the coverage of differential sequences, QUORUMS=300 SEED=1"
@@ -154,6 +155,12 @@ broker-faults: build
 
 transplant: build
 	TRANSPLANT_PARTITIONS=2000 TRANSPLANT_VOTERS="static dynamic" $(BIN)/python -m pytest tests/interop/test_transplant.py -m interop -s
+
+# Brokers of Kafka 3.9, 4.1 and 4.3 and a mixture of them, with static and dynamic voters, plaintext
+# and secured, and an upgrade from 3.9 to 4.3; takes half an hour. LIVES="4.3.1-static-secured" runs some.
+broker-lives: LIVES ?= all
+broker-lives: build
+	BROKER_LIVES="$(LIVES)" $(BIN)/python -m pytest tests/interop/test_broker_lives.py tests/interop/test_broker_upgrade.py -m interop -s
 
 # Kafka's published test classes; the backend kafka is the control. RECORD=1 keeps the results and
 # writes docs/kafka-tests.md; METHODS=REGEX runs and records only some tests; LOGS=DIR keeps what the

@@ -272,7 +272,8 @@ def faulty_cluster(directory: Path, seed: int) -> Iterator[FaultyCluster]:
         wait_for("all brokers", lambda: ask("brokers") == list(BROKERS), 60)
         create_topics(ask)
         live = stack.enter_context(kraft.follow(",".join(node.address for node in nodes)))
-        load = VerifiedLoad(cluster, BROKERS)
+        brokers = [cluster.nodes[id] for id in BROKERS]
+        load = VerifiedLoad(cluster.jars, brokers, cluster.directory / "load.log")
         with load.process:
             yield FaultyCluster(
                 quorum, ask, load, links, live, disk, slow_sync, random.Random(seed)

@@ -27,6 +27,8 @@ from kraft.metadata.facade import Metadata
 from kraft.metadata.identifiers import random_uuid
 from kraft.metadata.partitions import PartitionInfo
 from kraft.metadata.quorum_reader import read_metadata
+from kraft.metadata.verification import verify
+from kraft.metadata.verification_findings import Severity
 from kraft.network.quorum_client import QuorumClient
 from kraft.server.config.key_stores import read_client_security
 from tests.harness.certificates import authority
@@ -42,8 +44,9 @@ from tests.interop.cluster import (
     Node,
     wait_for,
 )
-from tests.interop.keep import METADATA_LOG
+from tests.interop.kafka_faults import check_errors
 from tests.interop.kraft_node import CLEANING, KraftNode, add_kraft_controller
+from tests.interop.mixed_quorum import FAULT, METADATA_LOG
 from tests.interop.scenario import CONTROLLERS, RACKS
 
 BROKERS = tuple(RACKS)
@@ -67,10 +70,12 @@ SETTINGS = {
 }
 #: Kafka's nodes log this setting as an error.
 SMALL_SEGMENTS = {"internal.metadata.log.segment.bytes": "20000"}
-#: A leader does not complete a produce request when the controller shrinks the ISR and the remaining
+#: A leader does not complete a produce request where the controller shrinks the ISR and the other
 #: followers have all its records: the producer must send them again.
 PRODUCER = {"acks": "all", "request.timeout.ms": "5000"}
 START_TIMEOUT_S = 60.0
+#: A broker writes this file into each log directory at the end of a controlled shutdown.
+CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 
 
 @dataclass(frozen=True)
@@ -382,10 +387,25 @@ def _secure(lives: BrokerLives) -> None:
             }
 
 
-def check_kraft_logs(lives: BrokerLives) -> None:
-    """Check that no kraft controller has logged an error."""
+def check_nodes(lives: BrokerLives, *, provoked: tuple[str, ...] = ()) -> None:
+    """Stop all nodes cleanly; check that they have the same metadata and have logged no fault.
+
+    ``provoked`` are patterns of errors of Kafka's that the test has caused.
+    """
+    nodes = lives.cluster.nodes
+    for id in BROKERS:
+        lives.stop(id)
+        for directory in lives.log_directories(id):
+            assert (directory / CLEAN_SHUTDOWN).exists(), directory
+    for node in lives.controllers:
+        node.stop()
+    result = verify([node.metadata_directory / METADATA_LOG for node in nodes.values()])
+    bad = [each for each in result.findings if each.severity is Severity.CONTRADICTION]
+    assert not bad, "\n".join(map(str, bad))
+    assert len(result.directories) == len(nodes)
     for node in lives.controllers:
         if isinstance(node, KraftNode):
             text = node.log.read_text(errors="replace")
             assert " ERROR " not in text, text[-4000:]
-            assert "Traceback" not in text, text[-4000:]
+            assert FAULT.search(text) is None, text[-4000:]
+    check_errors(list(nodes.values()), provoked=provoked)

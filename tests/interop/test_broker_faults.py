@@ -41,7 +41,7 @@ def test_brokers_and_clients_live_through_faults(tmp_path: Path) -> None:
         print(f"\n{'fault':34} {'well after':>8} {'producer':>11}")
         for fault in islice(cluster.faults(), ROUNDS):
             print(cluster.run(fault), flush=True)
-        cluster.load.check()
+        print(f"\n{cluster.load.check_end()}")
         cluster.recover()
         committed = cluster.quorum.stop()
         cluster.quorum.check_equal_logs(committed)

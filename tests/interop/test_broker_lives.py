@@ -19,31 +19,28 @@ from collections.abc import Iterator
 import pytest
 
 from kraft.metadata.facade import Metadata
-from kraft.metadata.verification import verify
-from kraft.metadata.verification_findings import Severity
 from kraft.records.versions import MetadataVersion
 from tests.harness.commands import printed
 from tests.interop.broker_lives import (
     BROKERS,
+    CLEAN_SHUTDOWN,
     CLUSTER_ID,
     IS_FULL_SIZE,
     BrokerLives,
     Variant,
     asked_variants,
-    check_kraft_logs,
+    check_nodes,
     formatted_cluster,
     partition,
 )
 from tests.interop.cluster import ClusterError, wait_for
-from tests.interop.kafka_faults import check_errors
-from tests.interop.keep import METADATA_LOG
+from tests.interop.mixed_quorum import METADATA_LOG
 from tests.interop.scenario import RACKS
 
 pytestmark = pytest.mark.interop
 
 #: A broker has tried to connect to a controller in vain.
 NO_CONTROLLER = "could not be established"
-CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 #: A broker logs each failed write to its failed directory as an error.
 PROVOKED = (r"/3/data-1",)
 
@@ -259,16 +256,4 @@ def test_the_last_leader_leads_when_no_replica_is_eligible(lives: BrokerLives) -
 
 
 def test_all_nodes_have_the_same_metadata_and_no_fault(lives: BrokerLives) -> None:
-    nodes = lives.cluster.nodes
-    for id in BROKERS:
-        nodes[id].stop()
-        for directory in lives.log_directories(id):
-            assert (directory / CLEAN_SHUTDOWN).exists(), directory
-    for node in lives.controllers:
-        node.stop()
-    result = verify([node.metadata_directory / METADATA_LOG for node in nodes.values()])
-    bad = [each for each in result.findings if each.severity is Severity.CONTRADICTION]
-    assert not bad, "\n".join(map(str, bad))
-    assert len(result.directories) == len(nodes)
-    check_kraft_logs(lives)
-    check_errors(list(nodes.values()), provoked=PROVOKED)
+    check_nodes(lives, provoked=PROVOKED)

@@ -234,7 +234,8 @@ def transplant(
         wait_for("all brokers", lambda: ask("brokers") == list(BROKERS), 60)
         create_topics(ask)
         create_others(ask)
-        load = VerifiedLoad(cluster, BROKERS)
+        brokers = [cluster.nodes[id] for id in BROKERS]
+        load = VerifiedLoad(cluster.jars, brokers, cluster.directory / "load.log")
         with load.process:
             yield Transplant(mixed, ask, load, is_static)
     finally:
@@ -272,7 +273,7 @@ def test_kraft_replaces_kafkas_controllers_and_they_come_back(transplant: Transp
     assert not any(isinstance(node, KraftNode) for node in quorum.running)
     assert len(quorum.running) == 3
 
-    transplant.load.check()
+    print(f"\n{transplant.load.check_end()}")
 
     wait_for("all brokers", lambda: transplant.ask("brokers") == list(BROKERS), 60)
     quiet_at = quorum.wait_until_all_have_all().high_watermark

@@ -1,16 +1,15 @@
-"""A load of Apache Kafka's Java clients that checks itself, while nodes stop and start.
-
-`java/VerifiedLoad.java`: an idempotent producer with acks=all, and a transactional copier.
-"""
+"""A producer and a transactional copier that check themselves: `java/VerifiedLoad.java`."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
+from tests.harness.kafka_jars import Jars
 from tests.harness.line_process import LineProcess
-from tests.interop.cluster import Cluster, Driver
+from tests.interop.cluster import Driver, Node
 
 TOPIC, COPIES, LOAD_PARTITIONS, PAUSE_MS = "stream", "copies", 6, 5
 REPLICATED: dict[str, Any] = {"replication_factor": 3, "configs": {"min.insync.replicas": "2"}}
@@ -25,28 +24,29 @@ DEFAULTS_OF_BROKERS = {
 
 
 class VerifiedLoad:
-    """The running load, through these brokers."""
+    """The running load; ``process`` is a context manager. The topics must exist."""
 
-    def __init__(self, cluster: Cluster, brokers: Iterable[int]) -> None:
-        servers = ",".join(cluster.nodes[id].address for id in brokers)
-        command = cluster.jars.command(
+    def __init__(self, jars: Jars, brokers: Iterable[Node], log: Path) -> None:
+        servers = ",".join(node.address for node in brokers)
+        command = jars.command(
             "VerifiedLoad", servers, TOPIC, COPIES, str(LOAD_PARTITIONS), str(PAUSE_MS),
-            classes=cluster.jars.compiled("NumberedRecords", "VerifiedLoad"),
+            classes=jars.compiled("NumberedRecords", "VerifiedLoad"),
         )  # fmt: skip
-        with (cluster.directory / "load.log").open("ab") as errors:
+        with log.open("ab") as errors:
             self.process = LineProcess(command, errors=errors)
 
     def ask(self, word: str) -> dict[str, Any]:
+        """Return the answer to `mark` or `end`."""
         answer: dict[str, Any] = json.loads(self.process.ask(word))
         return answer
 
-    def check(self) -> None:
-        """End the load; check that no acknowledged record is lost, repeated or out of order."""
+    def check_end(self) -> dict[str, Any]:
+        """End the load; check that each acknowledged record is there once, in order, and copied."""
         found = self.ask("end")
-        print(f"\n{found}")
         complete = {"read": found["acknowledged"], "missing": 0, "out_of_order": 0}
         assert (found["read"], found["copied"], found["failed"]) == (complete, complete, 0), found
         assert found["acknowledged"] > 1000
+        return found
 
 
 def create_topics(ask: Driver) -> None:
