@@ -145,8 +145,9 @@ class BrokerLives:
             "sasl.jaas.config": LOGIN,
         }
 
-    @property
+    @cached_property
     def _trust(self) -> dict[str, str]:
+        # Written once: the nodes load a changed file again, and one being written is damaged.
         path = self.cluster.directory / "authority.pem"
         path.write_text(authority().pem)
         return {"ssl.truststore.type": "PEM", "ssl.truststore.location": str(path)}
