@@ -15,7 +15,7 @@ import pytest
 from kraft.records.versions import LATEST_PRODUCTION
 from tests.harness.commands import kraft
 from tests.harness.kafka_jars import KAFKA_3, KAFKA_4, kafka
-from tests.harness.preflight import until
+from tests.harness.preflight import preflight, rules, until
 from tests.interop.broker_lives import (
     BROKERS,
     IS_FULL_SIZE,
@@ -42,6 +42,9 @@ FEATURES = {
     "share.version": 1,
     "streams.version": 1,
 }
+#: A new leader logs this where an earlier batch of the producer reached the old leader, and is sent
+#: again.
+PROVOKED = (r"Error processing append operation .*\n.*\.OutOfOrderSequenceException: ",)
 VOTERS, SERVERS = "controller.quorum.voters", "controller.quorum.bootstrap.servers"
 
 
@@ -73,10 +76,10 @@ def make_voters_dynamic(lives: BrokerLives) -> None:
     for id in CONTROLLERS:
         nodes[id].settings[SERVERS] = lives.at
         restart_controller(lives, id)
-    for rule in ("bootstrap-servers", "unregistered-voter", "voter-not-current"):
+    for rule in ("unregistered-voter", "voter-not-current", "controller-rejects"):
         until(("dynamic-quorum", *at), rule, is_there=False)
-    code, document = until(("dynamic-quorum", *at), "controller-rejects", is_there=False)
-    assert code == 0, document
+    code, document = preflight("dynamic-quorum", *at)
+    assert (code, rules(document)) == (0, set()), document
     raise_features(lives, {"kraft.version": 1})
     for id in CONTROLLERS:
         del nodes[id].settings[VOTERS]
@@ -130,4 +133,4 @@ def test_a_cluster_of_3_9_is_upgraded_to_4_3(lives: BrokerLives) -> None:
     print(found)
     assert found["acknowledged"] > 1000
     assert lives.metadata().quorum.kraft_version == 1
-    check_nodes(lives)
+    check_nodes(lives, provoked=PROVOKED)
