@@ -10,7 +10,7 @@ OTHER_KIND := $(filter-out $(STAMP),$(wildcard $(VENV)/.built-*))
 # Tests start hundreds of Python processes, which would all compile the package's modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help build demo test spark lint lint-style lint-types docs package release-check interop interop-matrix leadership-moves transplant broker-lives broker-faults kafka-tests bench bench-quick bench-peers fuzz clean \
+.PHONY: help build demo test spark lint lint-style lint-types docs package release-check interop interop-matrix leadership-moves transplant broker-lives broker-faults clients kafka-tests bench bench-quick bench-peers fuzz clean \
   bench-instructions bench-compare baseline history performance-page \
   differential differential-coverage otava simulate simulate-controllers mutants core-mutants sanitize disk-proof processes upgrade soak soak-simulate soak-processes
 
@@ -28,6 +28,7 @@ help:
 	@echo "make broker-faults          Kill, stop and cut off Kafka's brokers and kraft's controllers under load, ROUNDS=50"
 	@echo "make transplant             Replace Kafka's controllers by kraft's and back, 2,000 partitions, beside Kafka's rolling restart"
 	@echo "make broker-lives           Run brokers of 3.9, 4.1 and 4.3 on kraft controllers: lost disks, unclean shutdowns, an upgrade; LIVES=all"
+	@echo "make clients                Let clients and tools of every kind use brokers on kraft's controllers, beside Kafka's own"
 	@echo "make kafka-tests            Run Kafka's own integration tests on a kraft controller, BACKEND=kraft CLASSES='A B'"
 	@echo "make differential           Compare generated requests with Kafka's controller classes, CASES=20000 SEED=1"
 	@echo "make differential-coverage  Report the coverage of differential sequences, QUORUMS=300 SEED=1"
@@ -161,6 +162,13 @@ transplant: build
 broker-lives: LIVES ?= all
 broker-lives: build
 	BROKER_LIVES="$(LIVES)" $(BIN)/python -m pytest tests/interop/test_broker_lives.py tests/interop/test_broker_upgrade.py -m interop -s
+
+# Clients and tools of every kind at Kafka's brokers: first with Kafka's own controllers, then with
+# kraft's; takes 15 minutes.
+clients: export CLIENTS = all
+clients: build
+	CLIENTS_CONTROL=1 $(BIN)/python -m pytest tests/interop/test_clients.py tests/interop/test_admin_effects.py -m interop
+	$(BIN)/python -m pytest tests/interop/test_clients.py tests/interop/test_admin_effects.py -m interop
 
 # Kafka's published test classes; the backend kafka is the control. RECORD=1 keeps the results and
 # writes docs/kafka-tests.md; METHODS=REGEX runs and records only some tests; LOGS=DIR keeps what the

@@ -192,6 +192,11 @@ def kafka(version: str = KAFKA_4) -> Jars:
     return _resolve(version, f"kafka-{version}", profile)
 
 
+def applications(version: str = KAFKA_4) -> Jars:
+    """Return Kafka Streams and Connect of `version`, fetched on first use."""
+    return _resolve(version, f"applications-{version}", "applications")
+
+
 def schemas(version: str = SCHEMAS_ONLY) -> Jars:
     """Return the jars of `version` that the schema check needs, fetched on first use."""
     return _resolve(version, f"schemas-{version}", "schemas")

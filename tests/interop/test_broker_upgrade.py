@@ -131,6 +131,5 @@ def test_a_cluster_of_3_9_is_upgraded_to_4_3(lives: BrokerLives) -> None:
         wait_for("further transactions", lambda: load.ask("mark")["transactions"], 60)
         found = load.check_end()
     print(found)
-    assert found["acknowledged"] > 1000
     assert lives.metadata().quorum.kraft_version == 1
     check_nodes(lives, provoked=PROVOKED)

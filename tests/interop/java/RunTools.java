@@ -1,6 +1,7 @@
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import java.io.BufferedReader;
+import java.io.ByteArrayInputStream;
 import java.io.ByteArrayOutputStream;
 import java.io.InputStreamReader;
 import java.io.OutputStream;
@@ -14,7 +15,7 @@ import org.apache.kafka.common.utils.Exit;
 /**
  * Runs the main methods of Kafka's tools, one after the other in one warm JVM: a request
  * {"do": class, "words": [...]} on each line of standard input, an answer {"ok": {"code", "out"}} on
- * each line of standard output.
+ * each line of standard output. A request may have an "input": the tool's standard input.
  */
 public final class RunTools {
     private static final class Exited extends RuntimeException {
@@ -44,6 +45,8 @@ public final class RunTools {
             PrintStream both = new PrintStream(printed, true, StandardCharsets.UTF_8);
             System.setOut(both);
             System.setErr(both);
+            byte[] input = ask.path("input").asText().getBytes(StandardCharsets.UTF_8);
+            System.setIn(new ByteArrayInputStream(input));
             int code = run(ask);
             Map<String, Object> said = new LinkedHashMap<>();
             said.put("code", code);

@@ -1,0 +1,355 @@
+"""Clients produce and consume at Apache Kafka's brokers, whose controllers are kraft's.
+
+Each client writes numbered values in every way that it knows: plain, idempotent, in transactions of
+versions 1 and 2. Each reads them as a member of every kind of group that it knows. What is read is
+what was acknowledged, once each and in order.
+
+CI runs small numbers of records. `make clients` (`CLIENTS=all`) is the full size, with a Kafka
+Streams application and a Connect worker while the controllers change their leader; it runs all
+tests with Apache Kafka's own controllers first. kcat is optional (Debian: apt-get install kcat).
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import subprocess
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.harness.commands import eventually
+from tests.interop.client_applications import ConnectWorker, word_count
+from tests.interop.client_cluster import (
+    BROKERS,
+    IS_FULL_SIZE,
+    TOOLS,
+    ClientCluster,
+    client_cluster,
+    full_size,
+)
+from tests.interop.cluster import wait_for
+from tests.interop.data_clients import (
+    CLASSIC,
+    CONSUMER,
+    KCAT,
+    SHARE,
+    Batch,
+    DataClient,
+    Kcat,
+    Member,
+    check_complete,
+    joined,
+    numbered,
+)
+from tests.interop.verified_load import COPIES, LOAD_PARTITIONS, TOPIC, VerifiedLoad
+
+COUNT = 5000 if IS_FULL_SIZE else 200
+CLIENTS = ("java", "confluent-kafka", "kafka-python", "aiokafka", "kcat")
+#: The clients of each group protocol. Others know only the classic one.
+MEMBERS = (
+    *((name, CLASSIC) for name in CLIENTS),
+    *((name, CONSUMER) for name in ("java", "confluent-kafka")),
+)
+GROUP_TYPES = {CLASSIC: "Classic", CONSUMER: "Consumer"}
+PARTITIONS = 4
+TRANSACTION_VERSION = "transaction.version"
+
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
+
+
+@pytest.fixture(scope="module")
+def clients(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClientCluster]:
+    with client_cluster(tmp_path_factory.mktemp("clients")) as cluster:
+        yield cluster
+
+
+def client_of(clients: ClientCluster, name: str) -> DataClient:
+    if name == "java":
+        return clients.java
+    if name == "kcat":
+        if KCAT is None:
+            pytest.skip("kcat is not installed (Debian: apt-get install kcat)")
+        return Kcat(clients.servers)
+    from tests.interop import python_data_clients
+
+    return python_data_clients.CLIENTS[name](clients.servers)
+
+
+def wait_for_values(members: list[Member], count: int) -> None:
+    """Wait until the members have received so many values together, or more."""
+
+    def received() -> bool:
+        return sum(len(each) for one in members for each in one.values().values()) >= count
+
+    wait_for(f"{count} values", received, 60)
+
+
+@pytest.mark.parametrize("is_idempotent", [False, True], ids=["plain", "idempotent"])
+@pytest.mark.parametrize("name", CLIENTS)
+def test_acknowledged_records_are_read(
+    clients: ClientCluster, name: str, is_idempotent: bool
+) -> None:
+    topic = f"{name}-{is_idempotent}"
+    clients.create(topic, min__insync__replicas="2")
+    sent = numbered(name, COUNT)
+    client_of(clients, name).produce(topic, sent, is_idempotent=is_idempotent)
+    check_complete(clients.read_all(topic, len(sent)), sent)
+
+
+@pytest.mark.parametrize(("name", "protocol"), MEMBERS)
+def test_the_members_of_a_group_share_the_partitions(
+    clients: ClientCluster, name: str, protocol: str
+) -> None:
+    topic = f"group-{name}-{protocol}"
+    clients.create(topic, PARTITIONS)
+    client = client_of(clients, name)
+    members = [client.join(topic, topic, protocol) for _ in range(2)]
+
+    def is_shared() -> bool:
+        first, second = (member.assigned() for member in members)
+        return bool(first and second) and sorted([*first, *second]) == list(range(PARTITIONS))
+
+    wait_for("an assignment", is_shared, 60)
+    assert clients.java("groups")[topic] == [GROUP_TYPES[protocol], "consumer", "Stable"]
+    sent = numbered(name, COUNT)
+    clients.java.produce(topic, sent, is_idempotent=True)
+    wait_for_values(members, len(sent))
+    for member in members:
+        member.leave()
+    check_complete(joined(*(member.values() for member in members)), sent)
+    # They have committed all of it: the next member would begin at the end.
+    assert clients.java("offsets", group=topic)[topic] == len(sent)
+
+
+@pytest.fixture(scope="module", params=[2, 1])
+def transaction_version(request: pytest.FixtureRequest, clients: ClientCluster) -> Iterator[int]:
+    """Let the cluster use this version of transactions."""
+    version: int = request.param
+    clients.set_feature(TRANSACTION_VERSION, version)
+    yield version
+    clients.set_feature(TRANSACTION_VERSION, 2)
+
+
+@pytest.mark.parametrize("name", CLIENTS)
+def test_only_committed_transactions_are_read(
+    clients: ClientCluster, transaction_version: int, name: str
+) -> None:
+    topic = f"transactions-{name}-{transaction_version}"
+    clients.create(topic)
+    sent = numbered(name, COUNT)
+    size = COUNT // 5
+    parts = [sent[first : first + size] for first in range(0, COUNT, size)]
+    batches = [Batch(part, number % 2 == 0) for number, part in enumerate(parts)]
+    client_of(clients, name).transact(topic, batches, topic)
+    committed = itertools.chain.from_iterable(one.values for one in batches if one.is_committed)
+    check_complete(clients.read(topic), list(committed))
+    check_complete(clients.read(topic, isolation="read_uncommitted"), sent)
+
+
+def test_version_2_bumps_the_epoch_of_each_transaction(
+    clients: ClientCluster, transaction_version: int
+) -> None:
+    """With version 1 a producer keeps its epoch: that the brokers use the version is seen."""
+    topic = f"epochs-{transaction_version}"
+    clients.create(topic)
+    batches = [Batch([value]) for value in numbered("epoch", 5)]
+    clients.java.transact(topic, batches, topic)
+    epoch = clients.java("producer_epoch", id=topic)
+    assert epoch == (0 if transaction_version == 1 else len(batches))
+
+
+def test_copies_are_exact_while_the_version_of_transactions_changes(
+    clients: ClientCluster,
+) -> None:
+    """The load runs on while the feature goes down and up, and another controller leads."""
+    for topic in (TOPIC, COPIES):
+        clients.create(topic, LOAD_PARTITIONS, min__insync__replicas="2")
+    cluster = clients.cluster
+    brokers = [cluster.nodes[id] for id in BROKERS]
+    load = VerifiedLoad(cluster.jars, brokers, cluster.directory / "load.log")
+    with load.process:
+
+        def copies() -> None:
+            """Wait for a few transactions that begin now."""
+            load.ask("mark")
+            for _ in range(3):
+                wait_for("transactions", lambda: load.ask("mark")["transactions"], 60)
+
+        copies()
+        clients.set_feature(TRANSACTION_VERSION, 1)
+        copies()
+        if IS_FULL_SIZE:
+            clients.fail_over()
+            copies()
+        clients.set_feature(TRANSACTION_VERSION, 2)
+        copies()
+        load.check_end(at_least=100)
+
+
+@pytest.mark.parametrize("name", ["java", "confluent-kafka"])
+def test_the_members_of_a_share_group_take_each_record_once(
+    clients: ClientCluster, name: str
+) -> None:
+    topic = f"shared-{name}"
+    clients.create(topic, 1)
+    clients.share_from_the_beginning(topic)
+    from tests.interop.python_data_clients import Confluent
+
+    client = clients.java if name == "java" else Confluent(clients.servers)
+    sent = numbered(name, COUNT)
+    clients.java.produce(topic, sent, is_idempotent=True)
+    members: list[Member] = [client.join_share(topic, topic) for _ in range(2)]
+    wait_for_values(members, len(sent))
+    assert clients.java("groups")[topic][0] == "Share"
+    for member in members:
+        member.leave()
+    found = [value for one in members for values in one.values().values() for value in values]
+    assert sorted(found) == sent
+
+
+def test_a_released_record_is_delivered_again(clients: ClientCluster) -> None:
+    topic = "released"
+    clients.create(topic, 1)
+    clients.share_from_the_beginning(topic)
+    sent = numbered("released", COUNT)
+    clients.java.produce(topic, sent, is_idempotent=True)
+    member = clients.java.join_share(topic, topic, is_releasing=True)
+    # It accepts a record at its second delivery.
+    wait_for_values([member], len(sent))
+    member.leave()
+    assert sorted(member.values()[0]) == sent
+
+
+def lines(values: Iterable[str]) -> str:
+    return "".join(f"{value}\n" for value in values)
+
+
+@pytest.mark.parametrize("protocol", [CLASSIC, CONSUMER, SHARE])
+def test_kafkas_console_tools_print_what_they_were_given(
+    clients: ClientCluster, protocol: str
+) -> None:
+    topic = f"console-{protocol}"
+    clients.create(topic, 1)
+    sent = numbered("console", COUNT)
+    clients.tool(f"{TOOLS}.ConsoleProducer", "--topic", topic, text=lines(sent))
+    limits = ("--topic", topic, "--group", topic, "--max-messages", str(COUNT))
+    patience = ("--timeout-ms", "30000")
+    if protocol == SHARE:
+        clients.share_from_the_beginning(topic)
+        printed = clients.tool(f"{TOOLS}.consumer.ConsoleShareConsumer", *limits, *patience)
+    else:
+        how = ("--from-beginning", "--command-property", f"group.protocol={protocol}")
+        printed = clients.tool(f"{TOOLS}.consumer.ConsoleConsumer", *limits, *how, *patience)
+    assert [line for line in printed.splitlines() if line.startswith("console-")] == sent
+    assert f"Processed a total of {COUNT} messages" in printed
+
+
+def test_kafkas_performance_tools_count_the_same_records(clients: ClientCluster) -> None:
+    topic, count = "performance", 20 * COUNT
+    clients.create(topic)
+    clients.share_from_the_beginning("performance-share")
+    size = ("--num-records", str(count), "--record-size", "100", "--throughput", "-1")
+    settings = ("--command-property", "enable.idempotence=true")
+    printed = clients.tool(f"{TOOLS}.ProducerPerformance", "--topic", topic, *size, *settings)
+    assert f"{count} records sent" in printed
+    asked = ("--topic", topic, "--num-records", str(count), "--hide-header", "--group")
+    for main, group in (
+        ("ConsumerPerformance", "performance"),
+        ("ShareConsumerPerformance", "performance-share"),
+    ):
+        assert f", {count}, " in clients.tool(f"{TOOLS}.{main}", *asked, group)
+
+
+@pytest.mark.parametrize(
+    "protocol",
+    [pytest.param(CLASSIC, marks=full_size), CONSUMER, pytest.param(SHARE, marks=full_size)],
+)
+def test_kafkas_verifiable_tools_agree(clients: ClientCluster, protocol: str) -> None:
+    topic = f"verifiable-{protocol}"
+    clients.create(topic, 1)
+    main, how = "VerifiableConsumer", ("--group-protocol", protocol)
+    if protocol == SHARE:
+        main, how = "VerifiableShareConsumer", ("--offset-reset-strategy", "earliest")
+    limit = ("--topic", topic, "--max-messages", str(COUNT))
+    consumer = clients.started_tool(
+        f"{TOOLS}.{main}", *limit, "--group-id", topic, "--verbose", *how
+    )
+    producer = clients.started_tool(f"{TOOLS}.VerifiableProducer", *limit, "--acks", "-1")
+    (summary,) = events(producer, "tool_data")
+    assert (summary["sent"], summary["acked"]) == (COUNT, COUNT)
+    values = [event["value"] for event in events(consumer, "record_data")]
+    check_complete({0: values}, list(map(str, range(COUNT))))
+
+
+def events(process: subprocess.Popen[str], name: str) -> list[dict[str, Any]]:
+    """Return the events of this name that a verifiable tool prints until it ends."""
+    printed, _ = process.communicate(timeout=120)
+    found = [json.loads(line) for line in printed.splitlines()]
+    return [event for event in found if event["name"] == name]
+
+
+@full_size
+@pytest.mark.parametrize("protocol", [CLASSIC, "streams"])
+def test_a_streams_application_counts_exactly(
+    clients: ClientCluster, tmp_path: Path, protocol: str
+) -> None:
+    source, sink = f"text-{protocol}", f"counts-{protocol}"
+    clients.create(source, PARTITIONS)
+    clients.create(sink, PARTITIONS)
+    words = [f"word{number % 97} word{number % 89}" for number in range(COUNT)]
+    wanted = Counter(word for text in words for word in text.split())
+
+    def counts() -> dict[str, int]:
+        found: dict[str, int] = {}
+        for values in clients.read(sink).values():
+            for value in values:
+                word, count = value.split()
+                assert int(count) > found.get(word, 0), f"the counts of {word} go back"
+                found[word] = int(count)
+        return found
+
+    with word_count(tmp_path, clients.servers, source, sink, protocol):
+        third = COUNT // 3
+        for first in range(0, COUNT, third):
+            clients.java.produce(source, words[first : first + third], is_idempotent=True)
+            clients.fail_over()
+        wait_for("all counts", lambda: counts() == wanted, 120)
+        kind = "Classic" if protocol == CLASSIC else "Streams"
+        assert clients.java("groups")[f"count-{protocol}"][0] == kind
+
+
+@full_size
+def test_a_connect_worker_copies_a_file_exactly(clients: ClientCluster, tmp_path: Path) -> None:
+    topic, source, sink = "file", tmp_path / "source", tmp_path / "sink"
+    clients.create(topic, 1)
+    sent = numbered("line", COUNT)
+    source.touch()
+    worker = ConnectWorker(tmp_path, clients.servers)
+    try:
+        kind = "org.apache.kafka.connect.file.FileStream"
+        config = {"connector.class": f"{kind}SourceConnector", "file": str(source), "topic": topic}
+        worker.put("source", config)
+        config = {"connector.class": f"{kind}SinkConnector", "file": str(sink), "topics": topic}
+        worker.put("sink", config)
+        for name in ("source", "sink"):
+            eventually(partial(worker.state, name), until="RUNNING".__eq__)
+        third = COUNT // 3
+        for first in range(0, COUNT, third):
+            with source.open("a") as file:
+                file.write(lines(sent[first : first + third]))
+            clients.fail_over()
+        wait_for("the copy", lambda: sink.read_text() == source.read_text(), 120)
+    finally:
+        worker.stop()
+    check_complete(clients.read(topic), sent)
+    for what in ("offset", "config", "status"):
+        assert all(len(one["replicas"]) == 3 for one in clients.stage.partitions(f"connect-{what}"))
+
+
+def test_no_process_logs_a_fault(clients: ClientCluster) -> None:
+    clients.check_logs()
