@@ -192,7 +192,10 @@ class ClientCluster:
         return self.java.read(topic, **fields)
 
     def read_all(self, topic: str, count: int) -> Values:
-        """Read a topic once it has so many records: acks=1 does not wait for the high watermark."""
+        """Read a topic once it has so many committed records.
+
+        With acks=1 a producer does not wait for the high watermark.
+        """
 
         def read() -> Values | None:
             found = self.read(topic)

@@ -40,6 +40,8 @@ ELECTION_TOOL = f"{TOOLS}.LeaderElectionCommand"
 REASSIGN_TOOL = f"{TOOLS}.reassign.ReassignPartitionsCommand"
 TOKEN_TOOL = f"{TOOLS}.DelegationTokenCommand"
 RECORD_BYTES, RECORDS = 1000, 300
+#: A quota that the records exceed: brokers measure over ten seconds.
+RATE = 25_000
 PASSWORD = "throwaway-5"
 #: The lowest level at which the test runs, and the newest one.
 OLD_METADATA, NEW_METADATA = 29, 30
@@ -161,7 +163,7 @@ def io_threads(clients: ClientCluster, broker: int) -> int:
     """Return the number of the broker's threads for requests."""
     process = clients.cluster.nodes[broker].process
     assert process is not None
-    command = [java().resolve().with_name("jcmd"), str(process.pid), "Thread.print"]
+    command = [str(java().resolve().with_name("jcmd")), str(process.pid), "Thread.print"]
     printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     return len(re.findall(r'^"data-plane-kafka-request-handler-\d+"', printed, re.MULTILINE))
 
@@ -196,7 +198,7 @@ def test_brokers_throttle_clients_with_a_quota(clients: ClientCluster, quota: st
         return found
 
     assert throttle_ms() == 0
-    alter(clients, "clients", name, f"{quota}=100000")
+    alter(clients, "clients", name, f"{quota}={RATE}")
     assert eventually(throttle_ms) > 0
     alter(clients, "clients", name, quota)
     eventually(throttle_ms, until=(0).__eq__)
@@ -209,7 +211,7 @@ def test_a_quota_of_a_user_covers_its_clients(clients: ClientCluster) -> None:
     clients.tool(ACL_TOOL, "--add", "--allow-principal", f"User:{user}", "--producer",
                  "--topic", topic)  # fmt: skip
     until(produce(java, topic, large(1)))
-    alter(clients, "users", user, "producer_byte_rate=100000")
+    alter(clients, "users", user, f"producer_byte_rate={RATE}")
     values = large(RECORDS)
     eventually(lambda: java("produce", topic=topic, values=values))
     alter(clients, "users", user, "producer_byte_rate")
@@ -307,7 +309,7 @@ def test_a_token_logs_its_owner_in_until_it_expires(clients: ClientCluster, tmp_
     topic = "by-token"
     clients.create(topic, 1)
     by_token.produce(topic, numbered("token", 20), is_idempotent=True)
-    eventually(lambda: token in tool("--describe"))
+    eventually(lambda: token in tool("--describe", "--owner-principal", f"User:{ADMIN_USER}"))
     assert "Completed" in tool("--renew", "--hmac", hmac, "--renew-time-period", "3600000")
     tool("--expire", "--hmac", hmac, "--expiry-time-period", "-1")
     until(partial(by_token, "log_in"), "SaslAuthenticationException")

@@ -23,6 +23,8 @@ public final class WordCount {
         config.put("processing.guarantee", "exactly_once_v2");
         config.put("replication.factor", "3");
         config.put("num.stream.threads", "2");
+        // As in `VerifiedLoad`: brokers log an error for the second of two requests in flight.
+        config.put("producer.max.in.flight.requests.per.connection", "1");
         config.put("auto.offset.reset", "earliest");
         config.put("default.key.serde", Serdes.StringSerde.class);
         config.put("default.value.serde", Serdes.StringSerde.class);
