@@ -97,16 +97,8 @@ class ClientCluster:
         wanted = {"name": topic, "assignment": assignment, "configs": configs or {}}
         self.ask("create_topics", topics=[wanted])
         # A broker that does not know the topic yet would have clients wait for minutes.
-        for id in BROKERS:
-            held = {f"{topic}-{number}" for number, ids in enumerate(assignment) if id in ids}
-            wait_for(
-                f"broker {id} to have {topic}",
-                partial(self._has, id, topic, held),
-            )
+        self.settle()
         self.stage.wait_for_isr(topic, len(assignment[0]))
-
-    def _has(self, broker: int, topic: str, names: set[str]) -> bool:
-        return names <= self.replicas(broker, topic).keys()
 
     def user(self, name: str, password: str, *, is_token: bool = False) -> Java:
         """Return Kafka's clients as they log in: as a SCRAM user, or by a token and its HMAC."""
@@ -117,11 +109,16 @@ class ClientCluster:
             )
         return self.java.with_config(config | {"max.block.ms": "15000"})
 
+    def alter(self, kind: str, name: str, change: str) -> None:
+        """Set ``name=value``, or delete the setting ``name``, of an entity; "" is the default."""
+        entity = ["--entity-name", name] if name else ["--entity-default"]
+        option = "--add-config" if "=" in change else "--delete-config"
+        self.tool(CONFIG_TOOL, "--alter", "--entity-type", kind, *entity, option, change)
+        self.settle()
+
     def new_user(self, name: str, password: str) -> Java:
         """Create a SCRAM user, or change its password; return its clients."""
-        entity = ("--entity-type", "users", "--entity-name", name)
-        change = f"SCRAM-SHA-256=[iterations=4096,password={password}]"
-        self.tool(CONFIG_TOOL, "--alter", *entity, "--add-config", change)
+        self.alter("users", name, f"SCRAM-SHA-256=[iterations=4096,password={password}]")
         return self.user(name, password)
 
     def tool(
@@ -159,25 +156,33 @@ class ClientCluster:
         if now != level:
             verb = "upgrade" if level > now else "downgrade"
             self.tool(FEATURE_TOOL, verb, "--feature", f"{name}={level}")
+        self.settle()
         for id in BROKERS:
-            wait_for(f"{name} {level} at broker {id}", partial(self._has_level, id, name, level))
+            said = self._versions(id).finalized_features
+            levels = {each.name: each.max_version_level for each in said}
+            assert levels.get(name, 0) == level, (id, levels)
 
-    def _has_level(self, broker: int, name: str, level: int) -> bool:
-        said = ask_node(
-            self.cluster.nodes[broker],
-            API_VERSIONS,
-            3,
-            ApiVersionsRequestData("test", "1"),
-            ApiVersionsResponseData,
-        )
-        levels = {each.name: each.max_version_level for each in said.finalized_features}
-        return levels.get(name, 0) == level
+    def settle(self) -> None:
+        """Wait until every broker has applied what is committed now."""
+        end = self.ask("quorum")["high_watermark"]
+        for id in BROKERS:
+            wait_for(
+                f"broker {id} to have applied the metadata below {end}",
+                partial(self._has_applied, id, end - 1),
+            )
+
+    def _has_applied(self, broker: int, offset: int) -> bool:
+        # A broker's features are those of its last applied offset.
+        return self._versions(broker).finalized_features_epoch >= offset
+
+    def _versions(self, broker: int) -> ApiVersionsResponseData:
+        asked = ApiVersionsRequestData("test", "1")
+        node = self.cluster.nodes[broker]
+        return ask_node(node, API_VERSIONS, 3, asked, ApiVersionsResponseData)
 
     def share_from_the_beginning(self, group: str) -> None:
         """Let a share group read all records of its topics."""
-        entity = ("--entity-type", "groups", "--entity-name", group)
-        setting = "share.auto.offset.reset=earliest"
-        self.tool(CONFIG_TOOL, "--alter", *entity, "--add-config", setting)
+        self.alter("groups", group, "share.auto.offset.reset=earliest")
 
     def fail_over(self) -> None:
         """Restart the active controller while another leads."""

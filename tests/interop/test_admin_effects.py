@@ -24,7 +24,6 @@ from tests.harness.line_process import RejectedError
 from tests.interop import scenario
 from tests.interop.client_cluster import (
     BROKERS,
-    CONFIG_TOOL,
     TOOLS,
     ClientCluster,
     client_cluster,
@@ -71,13 +70,6 @@ def until(action: Callable[[], object], error: str = "") -> None:
 
 def large(count: int, size: int = RECORD_BYTES) -> list[str]:
     return [f"{number:06}".ljust(size, ".") for number in range(count)]
-
-
-def alter(clients: ClientCluster, kind: str, name: str, change: str) -> None:
-    """Set ``name=value``, or delete the setting ``name``, with kafka-configs."""
-    entity = ["--entity-name", name] if name else ["--entity-default"]
-    option = "--add-config" if "=" in change else "--delete-config"
-    clients.tool(CONFIG_TOOL, "--alter", "--entity-type", kind, *entity, option, change)
 
 
 def produce(java: Java, topic: str, values: list[str]) -> Callable[[], object]:
@@ -127,9 +119,9 @@ def test_a_topics_limit_of_record_size_holds(clients: ClientCluster) -> None:
     topic = "limited"
     clients.create(topic, 1)
     send = produce(clients.java, topic, large(1, 5000))
-    alter(clients, "topics", topic, "max.message.bytes=2000")
+    clients.alter("topics", topic, "max.message.bytes=2000")
     until(send, "RecordTooLargeException")
-    alter(clients, "topics", topic, "max.message.bytes")
+    clients.alter("topics", topic, "max.message.bytes")
     until(send)
 
 
@@ -137,20 +129,20 @@ def test_dynamic_defaults_of_brokers_hold(clients: ClientCluster) -> None:
     topic = "limited-by-default"
     clients.create(topic, 1)
     send = produce(clients.java, topic, large(1, 5000))
-    alter(clients, "brokers", "", "message.max.bytes=2000")
+    clients.alter("brokers", "", "message.max.bytes=2000")
     until(send, "RecordTooLargeException")
     value, source, *_ = described(clients, 1, "message.max.bytes")
     assert (value, source) == ("2000", "DYNAMIC_DEFAULT_BROKER_CONFIG")
-    alter(clients, "brokers", "", "message.max.bytes")
+    clients.alter("brokers", "", "message.max.bytes")
     until(send)
 
 
 def test_one_broker_changes_its_threads(clients: ClientCluster) -> None:
     assert [io_threads(clients, id) for id in BROKERS] == [2, 2, 2]
-    alter(clients, "brokers", "1", "num.io.threads=4")
+    clients.alter("brokers", "1", "num.io.threads=4")
     eventually(lambda: [io_threads(clients, id) for id in BROKERS], until=[4, 2, 2].__eq__)
     assert described(clients, 1, "num.io.threads")[:2] == ["4", "DYNAMIC_BROKER_CONFIG"]
-    alter(clients, "brokers", "1", "num.io.threads")
+    clients.alter("brokers", "1", "num.io.threads")
     eventually(lambda: io_threads(clients, 1), until=(2).__eq__)
 
 
@@ -173,9 +165,9 @@ def test_brokers_delete_records_past_the_retention(clients: ClientCluster) -> No
     clients.create(topic, 1)
     clients.java.produce(topic, numbered("old", 20), is_idempotent=True)
     assert clients.java("earliest", topic=topic) == 0
-    alter(clients, "brokers", "", "log.retention.ms=1000")
+    clients.alter("brokers", "", "log.retention.ms=1000")
     wait_for("the retention", lambda: clients.java("earliest", topic=topic) == 20)
-    alter(clients, "brokers", "", "log.retention.ms")
+    clients.alter("brokers", "", "log.retention.ms")
 
 
 # --- quotas ---
@@ -198,9 +190,9 @@ def test_brokers_throttle_clients_with_a_quota(clients: ClientCluster, quota: st
         return found
 
     assert throttle_ms() == 0
-    alter(clients, "clients", name, f"{quota}={RATE}")
+    clients.alter("clients", name, f"{quota}={RATE}")
     assert eventually(throttle_ms) > 0
-    alter(clients, "clients", name, quota)
+    clients.alter("clients", name, quota)
     eventually(throttle_ms, until=(0).__eq__)
 
 
@@ -211,17 +203,17 @@ def test_a_quota_of_a_user_covers_its_clients(clients: ClientCluster) -> None:
     clients.tool(ACL_TOOL, "--add", "--allow-principal", f"User:{user}", "--producer",
                  "--topic", topic)  # fmt: skip
     until(produce(java, topic, large(1)))
-    alter(clients, "users", user, f"producer_byte_rate={RATE}")
+    clients.alter("users", user, f"producer_byte_rate={RATE}")
     values = large(RECORDS)
     eventually(lambda: java("produce", topic=topic, values=values))
-    alter(clients, "users", user, "producer_byte_rate")
+    clients.alter("users", user, "producer_byte_rate")
 
 
 def test_a_quota_of_mutations_rejects_topics(clients: ClientCluster, tmp_path: Path) -> None:
     name = "maker"
     file = tmp_path / "client.properties"
     write_properties(file, {"client.id": name})
-    alter(clients, "clients", name, "controller_mutation_rate=1")
+    clients.alter("clients", name, "controller_mutation_rate=1")
     numbers = iter(range(100))
 
     def create() -> str:
@@ -231,7 +223,7 @@ def test_a_quota_of_mutations_rejects_topics(clients: ClientCluster, tmp_path: P
         return clients.tool(TOPIC_TOOL, *at, "--create", "--topic", topic, *size, code=None)
 
     eventually(lambda: re.search("quota .*exceeded", create()))
-    alter(clients, "clients", name, "controller_mutation_rate")
+    clients.alter("clients", name, "controller_mutation_rate")
     eventually(lambda: "Created topic" in create())
 
 
@@ -286,7 +278,7 @@ def test_scram_users_log_in_until_they_are_deleted(clients: ClientCluster) -> No
     changed = clients.new_user(user, "another-password")
     until(partial(changed, "log_in"))
     until(partial(java, "log_in"), "SaslAuthenticationException")
-    alter(clients, "users", user, "SCRAM-SHA-256")
+    clients.alter("users", user, "SCRAM-SHA-256")
     until(partial(changed, "log_in"), "SaslAuthenticationException")
 
 
@@ -380,9 +372,9 @@ def test_a_cordoned_directory_gets_no_replicas(clients: ClientCluster) -> None:
         return any(one["replicas"] == [2] for one in clients.stage.partitions(topic))
 
     assert has_replicas()
-    alter(clients, "brokers", "2", "cordoned.log.dirs=*")
+    clients.alter("brokers", "2", "cordoned.log.dirs=*")
     eventually(lambda: not has_replicas())
-    alter(clients, "brokers", "2", "cordoned.log.dirs")
+    clients.alter("brokers", "2", "cordoned.log.dirs")
     eventually(has_replicas)
 
 
