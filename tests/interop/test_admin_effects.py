@@ -7,6 +7,7 @@ runs all, with Apache Kafka's own controllers first.
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import subprocess
@@ -76,9 +77,6 @@ def produce(java: Java, topic: str, values: list[str]) -> Callable[[], object]:
     return lambda: java.produce(topic, values, is_idempotent=True)
 
 
-# --- topics ---
-
-
 def test_a_deleted_topic_leaves_the_brokers_disks(clients: ClientCluster) -> None:
     topic = "deleted"
     clients.create(topic, 2)
@@ -110,9 +108,6 @@ def test_members_of_a_group_receive_from_new_partitions(
     member.leave()
     assert member.values().keys() == {0, 1, 2, 3}
     check_complete(member.values(), sent)
-
-
-# --- configurations ---
 
 
 def test_a_topics_limit_of_record_size_holds(clients: ClientCluster) -> None:
@@ -170,9 +165,6 @@ def test_brokers_delete_records_past_the_retention(clients: ClientCluster) -> No
     clients.alter("brokers", "", "log.retention.ms")
 
 
-# --- quotas ---
-
-
 @pytest.mark.parametrize("quota", ["producer_byte_rate", "consumer_byte_rate"])
 def test_brokers_throttle_clients_with_a_quota(clients: ClientCluster, quota: str) -> None:
     topic = name = quota.replace("_", "-")
@@ -214,7 +206,7 @@ def test_a_quota_of_mutations_rejects_topics(clients: ClientCluster, tmp_path: P
     file = tmp_path / "client.properties"
     write_properties(file, {"client.id": name})
     clients.alter("clients", name, "controller_mutation_rate=1")
-    numbers = iter(range(100))
+    numbers = itertools.count()
 
     def create() -> str:
         topic = f"made-{next(numbers)}"
@@ -225,9 +217,6 @@ def test_a_quota_of_mutations_rejects_topics(clients: ClientCluster, tmp_path: P
     eventually(lambda: re.search("quota .*exceeded", create()))
     clients.alter("clients", name, "controller_mutation_rate")
     eventually(lambda: "Created topic" in create())
-
-
-# --- security ---
 
 
 def test_acls_decide_what_a_client_may_do(clients: ClientCluster) -> None:
@@ -307,9 +296,6 @@ def test_a_token_logs_its_owner_in_until_it_expires(clients: ClientCluster, tmp_
     until(partial(by_token, "log_in"), "SaslAuthenticationException")
 
 
-# --- features ---
-
-
 def test_brokers_follow_features_up_and_down(clients: ClientCluster) -> None:
     for name, low in (
         ("transaction.version", 1),
@@ -362,7 +348,7 @@ def test_the_metadata_version_goes_down_and_up(clients: ClientCluster) -> None:
 def test_a_cordoned_directory_gets_no_replicas(clients: ClientCluster) -> None:
     """Cordoned directories need the newest metadata.version."""
     clients.set_feature("metadata.version", NEW_METADATA)
-    numbers = iter(range(100))
+    numbers = itertools.count()
 
     def has_replicas() -> bool:
         topic = f"placed-{next(numbers)}"
@@ -376,9 +362,6 @@ def test_a_cordoned_directory_gets_no_replicas(clients: ClientCluster) -> None:
     eventually(lambda: not has_replicas())
     clients.alter("brokers", "2", "cordoned.log.dirs")
     eventually(has_replicas)
-
-
-# --- replicas and brokers ---
 
 
 def test_a_throttled_reassignment_moves_the_data(clients: ClientCluster, tmp_path: Path) -> None:
