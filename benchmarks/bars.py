@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from benchmarks.broker_bars import BROKER_ROWS
 from benchmarks.conditions import (
     Row,
     Verdict,
@@ -485,6 +486,7 @@ def judged(
     + SECURITY_ROWS
     + QUORUM_ROWS
     + NETWORK_ROWS
+    + BROKER_ROWS
     + FOLLOW_ROWS
     + SWEEP_ROWS
     + HISTORY_ROWS,

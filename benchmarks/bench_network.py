@@ -268,15 +268,18 @@ def run(work: Coroutine[Any, Any, None]) -> None:
 
 
 def quorums(
-    directory: Path, heap: str, figure: Note, peers: Peers
+    directory: Path, heap: str, figure: Note, peers: Peers, *, prefix: str = "network"
 ) -> list[tuple[Callable[[], NetworkQuorum], Note]]:
-    """Return both kinds of quorum, to be made one after the other, and where their lines go."""
+    """Return both kinds of quorum, to be made one after the other, and where their lines go.
+
+    The names of their works begin with ``prefix``.
+    """
 
     def note_peer(**line: Any) -> None:
-        peers.lines.append(line | {"work": f"network_{line['work']}"})
+        peers.lines.append(line | {"work": f"{prefix}_{line['work']}"})
 
     def note(**line: Any) -> None:
-        figure(**line | {"work": f"network_{line['work']}"})
+        figure(**line | {"work": f"{prefix}_{line['work']}"})
 
     return [
         (lambda: KraftQuorum(directory / "kraft", {}), note),

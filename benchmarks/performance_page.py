@@ -34,6 +34,7 @@ from benchmarks.bars import (
     SWEEP_ROWS,
     judged,
 )
+from benchmarks.broker_bars import BROKER_ROWS
 from benchmarks.conditions import Row
 from benchmarks.kept import kept
 from benchmarks.measurements import Run
@@ -54,6 +55,7 @@ GROUPS = (
     ("The controller", CONTROLLER_ROWS),
     ("The quorum", QUORUM_ROWS),
     ("Controllers over the network", NETWORK_ROWS),
+    ("Apache Kafka's brokers on the controllers", BROKER_ROWS),
     ("Live metadata and commands", FOLLOW_ROWS),
     ("Sweeps", SWEEP_ROWS),
     ("Histories of benchmarks", HISTORY_ROWS),
