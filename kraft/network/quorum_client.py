@@ -33,6 +33,7 @@ from kraft.errors import (
     NONE,
     NOT_CONTROLLER,
     NOT_LEADER_OR_FOLLOWER,
+    SECURITY_DISABLED,
     CorruptRecordError,
     KraftError,
     SaslAuthenticationError,
@@ -101,7 +102,13 @@ class QuorumRefusedError(KraftError):
         self.kafka_code = code
         self.name = error_name(code)
         self.message = message
-        super().__init__(f"{asked}: {self.name}" + (f" ({message})" if message else ""))
+        said = f"{asked}: {self.name}" + (f" ({message})" if message else "")
+        if code == SECURITY_DISABLED:
+            said += (
+                ". The controllers have no authorizer: set authorizer.class.name in the "
+                "configuration of each, and restart them one after the other"
+            )
+        super().__init__(said)
 
 
 class Answered(NamedTuple, Generic[M]):
