@@ -16,6 +16,7 @@ import subprocess
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from functools import partial
+from operator import eq
 from pathlib import Path
 from typing import Any
 
@@ -249,6 +250,7 @@ def test_kafkas_console_tools_print_what_they_were_given(
     assert f"Processed a total of {COUNT} messages" in printed
 
 
+@full_size
 def test_kafkas_performance_tools_count_the_same_records(clients: ClientCluster) -> None:
     topic, count = "performance", 20 * COUNT
     clients.create(topic)
@@ -337,7 +339,7 @@ def test_a_connect_worker_copies_a_file_exactly(clients: ClientCluster, tmp_path
         config = {"connector.class": f"{kind}SinkConnector", "file": str(sink), "topics": topic}
         worker.put("sink", config)
         for name in ("source", "sink"):
-            eventually(partial(worker.state, name), until="RUNNING".__eq__)
+            eventually(partial(worker.state, name), until=partial(eq, "RUNNING"))
         third = COUNT // 3
         for first in range(0, COUNT, third):
             with source.open("a") as file:
