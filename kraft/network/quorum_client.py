@@ -34,6 +34,7 @@ from kraft.errors import (
     NOT_CONTROLLER,
     NOT_LEADER_OR_FOLLOWER,
     SECURITY_DISABLED,
+    UNSUPPORTED_VERSION,
     CorruptRecordError,
     KraftError,
     SaslAuthenticationError,
@@ -92,6 +93,20 @@ class QuorumUnreachableError(KraftError):
     may_be_done = False
 
 
+#: What to do about an error, of one request or ("") of all.
+_ADVICE = {
+    (SECURITY_DISABLED, ""): (
+        ". The controllers have no authorizer: set authorizer.class.name in the configuration of "
+        "each, and restart them one after the other"
+    ),
+    (UNSUPPORTED_VERSION, "DescribeCluster"): (
+        ". Raise it first, through a broker or the controllers: kafka-features.sh "
+        "--bootstrap-server BROKER:PORT upgrade --release-version 3.7, or kraft features upgrade "
+        "--release-version 3.7"
+    ),
+}
+
+
 class QuorumRefusedError(KraftError):
     """The quorum answered with the error ``kafka_code``.
 
@@ -103,12 +118,7 @@ class QuorumRefusedError(KraftError):
         self.name = error_name(code)
         self.message = message
         said = f"{asked}: {self.name}" + (f" ({message})" if message else "")
-        if code == SECURITY_DISABLED:
-            said += (
-                ". The controllers have no authorizer: set authorizer.class.name in the "
-                "configuration of each, and restart them one after the other"
-            )
-        super().__init__(said)
+        super().__init__(said + _ADVICE.get((code, asked), _ADVICE.get((code, ""), "")))
 
 
 class Answered(NamedTuple, Generic[M]):

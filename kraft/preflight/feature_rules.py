@@ -138,25 +138,11 @@ def _controller_support(
 ) -> Iterator[PreflightFinding]:
     subject = f"controller {controller.id}"
     registered, running = controller.registered, controller.running
-    has_registrations = facts.metadata_version >= MetadataVersion.IBP_3_7_IV0
-    if registered is None and has_registrations:
-        # registration_rules reports a voter without registration.
-        registered = running if not controller.is_voter else None
-        if registered is None:
-            return
-    known = registered if has_registrations else running
+    known = registered
+    if known is None and not controller.is_voter:
+        known = running
     if known is None:
-        if controller.is_voter:
-            yield PreflightFinding(
-                _WARNING,
-                "level-unknown",
-                subject,
-                f"it does not answer ({controller.silence}), and controllers register from "
-                "metadata.version 3.7 on only",
-                f"Whether it supports {name} {level_text(name, level)} is not known. A controller "
-                "that does not ends when it reads the new level.",
-                (RemedyStep("Start it with the new release, and check again."),),
-            )
+        # registration_rules reports a voter without registration.
         return
     if _supports(known, name, level):
         return

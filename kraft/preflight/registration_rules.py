@@ -34,11 +34,7 @@ def registration_findings(facts: ClusterFacts, words: CommandWords) -> Iterator[
                 "not support.",
                 gone_controller_steps(facts, controller, words),
             )
-        if (
-            controller.is_voter
-            and controller.registered is None
-            and facts.metadata_version >= MetadataVersion.IBP_3_7_IV0
-        ):
+        if controller.is_voter and controller.registered is None:
             yield PreflightFinding(
                 FindingSeverity.BLOCKS,
                 "unregistered-voter",

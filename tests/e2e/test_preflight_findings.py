@@ -87,10 +87,37 @@ def test_a_level_is_raised_together_with_the_one_it_depends_on(tmp_path: Path) -
             finalized = admin.describe_features().finalized
         assert finalized["eligible.leader.replicas.version"] == 1
         assert finalized["metadata.version"] == LEVEL_4_0_IV1
+        # Typed again, by mistake.
+        code, document = preflight(*words, option, level, *at)
+        assert code == 0
+        subject = "eligible.leader.replicas.version, metadata.version"
+        assert ("level-is-set", subject) in rules(document, "note")
+        printed("features", *words, option, level, *at)
     finally:
         assert node.running is not None
         with node.running:
             pass
+
+
+def test_a_level_at_which_controllers_serve_no_clients(tmp_path: Path) -> None:
+    with LocalQuorum(tmp_path / "old", 1, is_static=True) as quorum:
+        (node,) = quorum.nodes
+        shutil.rmtree(node.config_path.parent / "data")
+        printed(
+            *("storage", "format", "-t", str(random_uuid()), "-c", node.config_path),
+            *("-r", "3.6-IV2"),
+        )
+        quorum.start_node(node)
+        words = ("upgrade", "--release-version", "3.7", "--bootstrap-controller", node.endpoint)
+        # Until the controller listens, and leads.
+        refused = eventually(
+            lambda: kraft("preflight", *words),
+            until=lambda ran: "metadata.version 3.6-IV2 is too old" in ran.stderr,
+        )
+        assert refused.returncode == 1
+        assert "kraft features upgrade --release-version 3.7" in refused.stderr
+        printed("features", *words)
+        until(("quorum", *words[3:]), "unregistered-voter", is_there=False)
 
 
 # -- voters
@@ -225,6 +252,10 @@ def test_the_last_voter_is_replaced_after_one_that_would_join_again(
     code, document = preflight(*words)
     subject = f"controller {old}"
     assert (code, rules(document)) == (3, {("keep-running", subject), ("auto-join", subject)})
+    assert ("replacement-unknown", "replacement") in rules(document, "note")
+    check = finding(document, "replacement-unknown")["steps"][0]["kraft"]
+    words_of_check = with_file(check, Path())[:4]
+    assert words_of_check == ["preflight", "replace-controller", "--controller-id", str(old)]
     removal = document["steps"][0]
     assert "remove-controller" in removal["kraft"]
     # What the finding warns of.
@@ -290,7 +321,11 @@ def test_static_voters_with_another_listener(tmp_path: Path) -> None:
         status = ("quorum", "describe", "--status", *at)
         eventually(lambda: kraft(*status).returncode == 0)
         quorum.start_node(other)
+        code, document = preflight("replace-controller", "-i", other.id, *at)
+        assert (code, rules(document, "blocks")) == (4, {("static-voters", "voters")})
+        (step,) = finding(document, "static-voters")["steps"]
         words = ("dynamic-quorum", *at)
+        assert shlex.split(step["kraft"]) == ["kraft", "preflight", *words]
         until(words, "unregistered-voter", is_there=False)
         until(words, "voter-not-current", is_there=False)
         code, document = preflight(*words)

@@ -39,7 +39,15 @@ from kraft.records import Uuid
 from kraft.records.versions import SUPPORTED_FEATURES
 from kraft.testing.cluster import QuorumForTests
 from tests.harness.commands import eventually, printed
-from tests.harness.preflight import Document, addresses, finding, preflight, rules
+from tests.harness.preflight import (
+    Document,
+    addresses,
+    finding,
+    preflight,
+    rules,
+    type_kraft,
+    until,
+)
 
 SESSION_TIMEOUT = {"broker.session.timeout.ms": "1500"}
 _BEAT_EVERY_S = 0.2
@@ -154,7 +162,7 @@ def test_partitions_that_a_restart_of_a_broker_would_hurt(tmp_path: Path) -> Non
     with QuorumForTests(tmp_path, 1, settings=SESSION_TIMEOUT) as cluster:
         controllers = addresses(cluster.bootstrap_controllers)
         at = ("--bootstrap-controller", cluster.bootstrap_controllers)
-        with DirectedBrokers(controllers, cluster.cluster_id, (1, 2)) as brokers:
+        with DirectedBrokers(controllers, cluster.cluster_id, (1, 2, 3)) as brokers:
             eventually(lambda: "fenced" not in printed("brokers", "list", *at).split())
             both = ("topics", "create", *at, "--replica-assignment", "1:2,2:1", "--topic")
             printed(*both, "safe", "--config", "min.insync.replicas=2")
@@ -201,4 +209,12 @@ def test_partitions_that_a_restart_of_a_broker_would_hurt(tmp_path: Path) -> Non
             # "Then wait until their replicas are in sync."
             brokers.fill_isr(described(at, "safe"))
             code, document = preflight("quorum", *at)
+            assert (code, rules(document)) == (0, set())
+
+            # Broker 3, which has no replica, is gone for good.
+            brokers.live.remove(3)
+            code, document = until(("quorum", *at), "gone-broker", is_there=True)
+            assert (code, rules(document)) == (3, {("gone-broker", "broker 3")})
+            type_kraft(*finding(document, "gone-broker")["steps"])
+            code, document = until(("quorum", *at), "gone-broker", is_there=False)
             assert (code, rules(document)) == (0, set())

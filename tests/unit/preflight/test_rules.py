@@ -210,23 +210,6 @@ def test_a_voter_without_registration_blocks() -> None:
     }
 
 
-def test_before_3_7_a_controller_answers_for_itself() -> None:
-    """Controllers register from metadata.version 3.7 on."""
-    level = {"metadata.version": 14, "kraft.version": 0}
-    state = facts(
-        voter(1, registered=None), voter(2, 19, registered=None), levels=level, committed_voters=()
-    )
-    assert found(state, upgrade(metadata_version=21))["controller-level"].subject == "controller 2"
-    unknown = facts(
-        voter(1, registered=None),
-        voter(2, registered=None),
-        down(3, registered=None),
-        levels=level,
-        committed_voters=(),
-    )
-    assert found(unknown, upgrade(metadata_version=21))["level-unknown"].severity is WARNING
-
-
 def test_an_unknown_feature_blocks() -> None:
     finding = found(facts(), upgrade(my_feature=1))["unknown-feature"]
     assert "metadata.version" in finding.why
