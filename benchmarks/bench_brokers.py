@@ -249,6 +249,9 @@ def bench_files(benchmark: Any, measured: Note, sizes: Sizes, tmp_path: Path) ->
             shutil.rmtree(replica)
 
     benchmark.pedantic(create, setup=remove, rounds=3 if sizes == FULL else 1)
+    # The works of the brokers, which follow, would wait for the removal of so many files.
+    remove()
+    os.sync()
     measured("brokers_files", unit="replicas", count=count)
 
 

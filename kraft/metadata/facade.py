@@ -58,8 +58,8 @@ def open_metadata(
     the restart empties the log for a later snapshot. It differs in four cases. A kraft node does
     not start where the log ends before an offset that it has acknowledged, or where no snapshot has
     the records before the log's start, or where its latest snapshot is an empty file. It skips
-    configurations that Kafka does not know. With an empty log it has no state, and this function
-    that of ``bootstrap.checkpoint``.
+    configurations that Kafka does not know. With an empty log it has no state; this function
+    returns the state of ``bootstrap.checkpoint``.
 
     ``salvage`` reads past damage in the log and falls back from damaged snapshots to older ones
     (``Metadata.source.damage`` lists what was skipped). ``use_column_cache`` loads a column

@@ -34,8 +34,8 @@ def new_directory(
 ) -> Iterator[Path]:
     """Yield the directory ``TARGET.part``; sync it and rename it when the block has ended.
 
-    After an error in the block nothing is left of it. What a killed process left of an earlier call
-    is replaced. ``mode`` is that of ``os.mkdir``.
+    An error in the block removes the directory. A directory that a killed process left is replaced.
+    ``mode`` is the argument of ``os.mkdir``.
 
     Raises ``refusal`` where ``target`` exists and is not an empty directory, where another process
     writes ``TARGET.part``, or where that exists and is not from this function. Raises StorageError

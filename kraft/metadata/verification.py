@@ -202,8 +202,7 @@ class _SnapshotCheck:
         log = self._source.log
         assert log is not None
         earlier = len(self._source.directory.snapshots) - 1
-        and_snapshots = f", and {earlier} earlier snapshots" if earlier > 1 else ""
-        and_snapshots = ", and the earlier snapshot" if earlier == 1 else and_snapshots
+        and_snapshots = f", and {earlier} earlier snapshot{'s' * (earlier > 1)}" if earlier else ""
         self._find(
             Severity.NOTE,
             replacing.path,

@@ -100,7 +100,7 @@ _ADVICE = {
         "each, and restart them one after the other"
     ),
     (UNSUPPORTED_VERSION, "DescribeCluster"): (
-        ". Raise it first, through a broker or the controllers: kafka-features.sh "
+        ". Raise metadata.version first, through a broker or the controllers: kafka-features.sh "
         "--bootstrap-server BROKER:PORT upgrade --release-version 3.7, or kraft features upgrade "
         "--release-version 3.7"
     ),

@@ -137,8 +137,7 @@ def _controller_support(
     facts: ClusterFacts, controller: ControllerFacts, name: str, level: int, words: CommandWords
 ) -> Iterator[PreflightFinding]:
     subject = f"controller {controller.id}"
-    registered, running = controller.registered, controller.running
-    known = registered
+    known, running = controller.registered, controller.running
     if known is None and not controller.is_voter:
         known = running
     if known is None:

@@ -150,8 +150,8 @@ def partition_findings(facts: ClusterFacts, words: CommandWords) -> Iterator[Pre
                 RemedyStep(
                     "Only if such a broker is lost for good: let any live replica of the partition "
                     "lead it. The records that this replica lacks are lost.",
-                    f"{_BROKER_TOOL.format('kafka-leader-election')} --election-type unclean "
-                    "--topic TOPIC --partition PARTITION",
+                    "kafka-leader-election.sh --bootstrap-server BROKER:PORT "
+                    "--election-type unclean --topic TOPIC --partition PARTITION",
                     words.kraft(
                         *("elect", "--election-type", "unclean"),
                         *("--topic", "TOPIC", "--partition", "PARTITION"),
@@ -173,14 +173,10 @@ def partition_findings(facts: ClusterFacts, words: CommandWords) -> Iterator[Pre
         )
 
 
-#: A tool of Apache Kafka's that works through a broker only.
-_BROKER_TOOL = "{}.sh --bootstrap-server BROKER:PORT"
-
-
 def _see_which(option: str, words: CommandWords) -> RemedyStep:
     return RemedyStep(
         "See which.",
-        f"{_BROKER_TOOL.format('kafka-topics')} --describe {option}",
+        f"kafka-topics.sh --bootstrap-server BROKER:PORT --describe {option}",
         words.kraft("topics", "describe", option),
     )
 

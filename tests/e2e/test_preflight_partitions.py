@@ -13,7 +13,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from kraft.metadata.identifiers import random_uuid
 from kraft.network.controller_connection import Address
 from kraft.network.quorum_client import QuorumClient
 from kraft.protocol.alter_partition import (
@@ -29,14 +28,7 @@ from kraft.protocol.broker_heartbeat import (
     BrokerHeartbeatRequestData,
     BrokerHeartbeatResponseData,
 )
-from kraft.protocol.broker_registration import (
-    BROKER_REGISTRATION,
-    BrokerRegistrationRequestData,
-    BrokerRegistrationResponseData,
-)
-from kraft.protocol.common import AdvertisedListener, SupportedFeatureRange
 from kraft.records import Uuid
-from kraft.records.versions import SUPPORTED_FEATURES
 from kraft.testing.cluster import QuorumForTests
 from tests.harness.commands import eventually, printed
 from tests.harness.preflight import (
@@ -44,6 +36,7 @@ from tests.harness.preflight import (
     addresses,
     finding,
     preflight,
+    register_broker,
     rules,
     type_kraft,
     until,
@@ -58,30 +51,10 @@ class DirectedBrokers:
 
     def __init__(self, controllers: list[Address], cluster_id: str, ids: tuple[int, ...]) -> None:
         self._client = QuorumClient(controllers)
-        self.epochs = {id: self._register(id, cluster_id) for id in ids}
+        self.epochs = {id: register_broker(self._client, cluster_id, id) for id in ids}
         self.live = set(ids)
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._run, args=(QuorumClient(controllers),))
-
-    def _register(self, id: int, cluster_id: str) -> int:
-        features = [SupportedFeatureRange(name, *span) for name, span in SUPPORTED_FEATURES.items()]
-        request = BrokerRegistrationRequestData(
-            id,
-            cluster_id,
-            random_uuid(),
-            [AdvertisedListener("PLAINTEXT", "127.0.0.1", 9, 0)],
-            features,
-            log_dirs=[random_uuid()],
-        )
-        registered = self._client.call(
-            BROKER_REGISTRATION,
-            request,
-            BrokerRegistrationResponseData,
-            lambda each: each.error_code,
-        ).response
-        assert registered.error_code == 0, registered
-        epoch: int = registered.broker_epoch
-        return epoch
 
     def _run(self, client: QuorumClient) -> None:
         with client:

@@ -89,32 +89,44 @@ def own_controller(directory: Path, id: int, bootstrap: str) -> Controller:
     return Controller(id, port, directory, bootstrap).write()
 
 
-def _old_levels(metadata_version_max: int) -> list[SupportedFeatureRange]:
-    """Return the feature ranges of an older release."""
+def _levels(metadata_version_max: int) -> list[SupportedFeatureRange]:
+    """Return the feature ranges of a release."""
     levels = SUPPORTED_FEATURES | {METADATA_VERSION: (7, metadata_version_max)}
     return [SupportedFeatureRange(name, *given) for name, given in levels.items()]
+
+
+def register_broker(
+    client: QuorumClient,
+    cluster_id: str,
+    id: int,
+    metadata_version_max: int = SUPPORTED_FEATURES[METADATA_VERSION][1],
+) -> int:
+    """Register a broker, by default of the newest release; return its epoch."""
+    request = BrokerRegistrationRequestData(
+        id,
+        cluster_id,
+        random_uuid(),
+        [AdvertisedListener("PLAINTEXT", "127.0.0.1", 9, 0)],
+        _levels(metadata_version_max),
+        log_dirs=[random_uuid()],
+    )
+    registered = client.call(
+        BROKER_REGISTRATION,
+        request,
+        BrokerRegistrationResponseData,
+        lambda each: each.error_code,
+    ).response
+    assert registered.error_code == 0, registered
+    epoch: int = registered.broker_epoch
+    return epoch
 
 
 def register_old_broker(
     controllers: list[Address], cluster_id: str, id: int, metadata_version_max: int
 ) -> None:
     """Register a broker of an older release, which is then gone: it never sends a heartbeat."""
-    request = BrokerRegistrationRequestData(
-        id,
-        cluster_id,
-        random_uuid(),
-        [AdvertisedListener("PLAINTEXT", "127.0.0.1", 9, 0)],
-        _old_levels(metadata_version_max),
-        log_dirs=[random_uuid()],
-    )
     with QuorumClient(controllers) as client:
-        answered = client.call(
-            BROKER_REGISTRATION,
-            request,
-            BrokerRegistrationResponseData,
-            lambda each: each.error_code,
-        )
-    assert answered.response.error_code == 0, answered.response
+        register_broker(client, cluster_id, id, metadata_version_max)
 
 
 def register_old_controller(controllers: list[Address], id: int, metadata_version_max: int) -> None:
@@ -124,7 +136,7 @@ def register_old_controller(controllers: list[Address], id: int, metadata_versio
         random_uuid(),
         False,
         [AdvertisedListener("CONTROLLER", "127.0.0.1", 9, 0)],
-        _old_levels(metadata_version_max),
+        _levels(metadata_version_max),
     )
     with QuorumClient(controllers) as client:
         answered = client.call(

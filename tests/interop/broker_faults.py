@@ -220,7 +220,7 @@ class FaultyCluster:
         return are_registered and np.array_equal(partitions.isr_size(), partitions.replica_count())
 
     def _create_topic(self) -> None:
-        """Check that the brokers' clients are served, whoever leads."""
+        """Check that the present leader serves the brokers' clients."""
         self._topics += 1
         topic = {"name": f"after-{self._topics}", "partitions": 3, **REPLICATED}
         wait_for("a topic", lambda: self._ask("create_topics", topics=[topic]) == 1, RECOVERY_S)
@@ -262,10 +262,7 @@ def faulty_cluster(directory: Path, seed: int) -> Iterator[FaultyCluster]:
             broker = cluster.add_broker(id, RACKS[id])
             broker.settings.update(DEFAULTS_OF_BROKERS)
             broker.format(cluster.cluster_id, *cluster.broker_format())
-        for node in cluster.nodes.values():
-            node.start()
-        for node in cluster.nodes.values():
-            node.wait_until_listening()
+        cluster.start()
         quorum = MixedQuorum(cluster)
         quorum.wait_for_leader(*CONTROLLERS)
         ask = cluster.driver()

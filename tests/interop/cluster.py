@@ -266,6 +266,14 @@ class Cluster:
         self.drivers.append(Driver(jars, bootstrap, self.directory / "driver.log"))
         return self.drivers[-1]
 
+    def start(self, *nodes: Node) -> None:
+        """Start nodes, all by default, and wait until their ports are open."""
+        started = nodes or tuple(self.nodes.values())
+        for node in started:
+            node.start()
+        for node in started:
+            node.wait_until_listening()
+
     def freeze(self) -> None:
         """End every process without further metadata records: controllers first, then brokers.
 

@@ -89,11 +89,7 @@ class MixedQuorum:
 
     def start(self, *ids: int) -> None:
         """Start the nodes, all by default, and wait until their ports are open."""
-        nodes = [self.nodes[one] for one in ids or self.nodes]
-        for node in nodes:
-            node.start()
-        for node in nodes:
-            node.wait_until_listening()
+        self.cluster.start(*(self.nodes[one] for one in ids or self.nodes))
 
     def restart(self, node_id: int, **settings: str) -> None:
         """Stop a node cleanly, and start it with other settings."""

@@ -315,10 +315,7 @@ def start(cluster: Cluster, *broker_format: str) -> Stage:
     for node_id, rack in RACKS.items():
         node = cluster.add_broker(node_id, rack)
         node.format(cluster.cluster_id, *cluster.broker_format(), *broker_format)
-    for node in cluster.nodes.values():
-        node.start()
-    for node in cluster.nodes.values():
-        node.wait_until_listening()
+    cluster.start()
     stage = Stage(cluster, cluster.driver())
     for node_id in RACKS:
         stage.wait_for_brokers(including=node_id)

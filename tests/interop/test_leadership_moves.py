@@ -197,10 +197,7 @@ def quorum(
         mixed.format(kafka=(*initial, *level), kraft=(*initial, *level))
         for id in BROKERS:
             cluster.add_broker(id, RACKS[id]).format(cluster.cluster_id, *cluster.broker_format())
-        for node in cluster.nodes.values():
-            node.start()
-        for node in cluster.nodes.values():
-            node.wait_until_listening()
+        cluster.start()
         mixed.wait_for_leader(*VOTERS)
         yield mixed
     finally:

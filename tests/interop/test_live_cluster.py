@@ -80,10 +80,7 @@ def test_kafka_continues_from_files_of_the_package(recorded_cluster: Recording) 
         shutil.copyfile(aside / name, directory / name)
     shutil.rmtree(aside)
 
-    for node in cluster.nodes.values():
-        node.start()
-    for node in cluster.nodes.values():
-        node.wait_until_listening()
+    cluster.start()
     ask = cluster.driver()
     wait_for("all brokers", lambda: ask("brokers") == [1, 2, 3])
 

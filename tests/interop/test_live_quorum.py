@@ -38,10 +38,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     try:
         cluster.add_controller(LEADER).format(cluster.cluster_id, "--standalone")
         cluster.add_controller(JOINER).format(cluster.cluster_id, "--no-initial-controllers")
-        for node in cluster.nodes.values():
-            node.start()
-        for node in cluster.nodes.values():
-            node.wait_until_listening()
+        cluster.start()
         yield cluster
     finally:
         cluster.kill()

@@ -42,10 +42,7 @@ def test_kafkas_nodes_start_on_a_rescued_directory(
             cluster.add_controller(one).format(CLUSTER_ID, *options)
         broker = cluster.add_broker(1, None)
         broker.format(CLUSTER_ID, *cluster.broker_format())
-        for node in cluster.nodes.values():
-            node.start()
-        for node in cluster.nodes.values():
-            node.wait_until_listening()
+        cluster.start()
         ask = cluster.driver()
         create(ask, "before")
         cluster.kill()

@@ -87,10 +87,7 @@ def test_brokers_return_to_a_restored_quorum(
         brokers = [cluster.add_broker(one, None) for one in (1, 2)]
         for broker in brokers:
             broker.format(CLUSTER_ID, *cluster.broker_format())
-        for node in cluster.nodes.values():
-            node.start()
-        for node in cluster.nodes.values():
-            node.wait_until_listening()
+        cluster.start()
         ask = cluster.driver()
         wait_for("both brokers", lambda: len(ask("brokers")) == 2)
         create(ask, "before", copies=2)
@@ -110,10 +107,7 @@ def test_brokers_return_to_a_restored_quorum(
             for path in brokers[1].directory.glob("data-*"):
                 shutil.rmtree(path)
             brokers[1].format(CLUSTER_ID, *cluster.broker_format())
-        for node in cluster.nodes.values():
-            node.start()
-        for node in cluster.nodes.values():
-            node.wait_until_listening()
+        cluster.start()
         ask = cluster.driver()
 
         def is_whole() -> bool:

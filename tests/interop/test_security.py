@@ -55,10 +55,7 @@ class SecuredQuorum:
         for node in self.cluster.nodes.values():
             scram = ("--add-scram", "SCRAM-SHA-256=[name=tool,password=tool-secret]")
             node.format(self.cluster.cluster_id, *scram)
-        for node in self.cluster.nodes.values():
-            node.start()
-        for node in self.cluster.nodes.values():
-            node.wait_until_listening()
+        self.cluster.start()
 
     def client(self, name: str, settings: dict[str, str]) -> Path:
         path = self.directory / f"{name}.properties"

@@ -225,10 +225,7 @@ def transplant(
             broker = cluster.add_broker(id, RACKS[id])
             broker.settings.update(DEFAULTS_OF_BROKERS)
             broker.format(cluster.cluster_id, *cluster.broker_format())
-        for node in cluster.nodes.values():
-            node.start()
-        for node in cluster.nodes.values():
-            node.wait_until_listening()
+        cluster.start()
         mixed = MixedQuorum(cluster)
         mixed.wait_for_leader(*KAFKAS)
         ask = cluster.driver()

@@ -169,8 +169,8 @@ def restore(
 
     ``endpoints`` are the addresses of its controller listeners; without any the quorum is static
     (kraft.version 0), with the voters of controller.quorum.voters. ``cluster_id`` is by default
-    that of the backup, ``directory_id`` random. The epochs of the quorum and of partitions are
-    ``epoch_margin`` above those of the backup.
+    the id in the backup, ``directory_id`` random. The epochs of the quorum and of partitions are
+    ``epoch_margin`` higher than in the backup.
 
     Raises InvalidRequestError where ``target`` exists and is not an empty directory, or the backup
     has an epoch or a metadata.version with which that is not possible; UnsupportedVersionError for
