@@ -1,12 +1,12 @@
 """Write a directory that gets its name once it is complete: salvage, backup, restore and rescue.
 
     TARGET.part/.writing    empty, locked with flock while a process writes the directory
-    TARGET.part/...         the content; after its sync ``.writing`` is removed
-    TARGET                  the same directory, renamed
+    TARGET.part/content     what is written; after its sync it is renamed to TARGET
 
 The lock ends with the process however that ends. Therefore the next process can tell a directory
 that a killed process left from one that is being written, and replaces the first. A ``TARGET.part``
-without the file is not kraft's, and is never removed.
+that has content but not ``.writing`` is not kraft's, and is never removed: kraft creates the file
+first and removes it last.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ import fcntl
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from os import fspath
 from pathlib import Path
 
 from kraft._core.log.disk import OsDisk
 from kraft.errors import InvalidRequestError, KraftError, StorageError
 
-WRITING = ".writing"
+WRITING, CONTENT = ".writing", "content"
 #: Errors of flock on a file system that has no locks.
 _NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS)
 
@@ -32,9 +32,9 @@ _NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS)
 def new_directory(
     target: Path, *, mode: int = 0o777, refusal: type[KraftError] = InvalidRequestError
 ) -> Iterator[Path]:
-    """Yield the directory ``TARGET.part``; sync it and rename it when the block has ended.
+    """Yield a directory to write; sync it and rename it to ``target`` when the block has ended.
 
-    An error in the block removes the directory. A directory that a killed process left is replaced.
+    An error in the block removes the directory. One that a killed process left is replaced.
     ``mode`` is the argument of ``os.mkdir``.
 
     Raises ``refusal`` where ``target`` exists and is not an empty directory, where another process
@@ -51,19 +51,18 @@ def new_directory(
     except OSError as error:
         raise _not_written(part, error) from error
     try:
-        yield part
-        _sync_folders(part)
-        (part / WRITING).unlink()
-        sync(part)
-        part.rename(target)
+        content = part / CONTENT
+        content.mkdir(mode)
+        yield content
+        _sync_folders(content)
+        content.rename(target)
         sync(target.absolute().parent)
     except OSError as error:
-        shutil.rmtree(part, ignore_errors=True)
         raise _not_written(part, error) from error
-    except BaseException:
-        shutil.rmtree(part, ignore_errors=True)
-        raise
     finally:
+        # What cannot be removed now is replaced by the next process.
+        with suppress(OSError):
+            _remove(part)
         os.close(lock)
 
 
@@ -114,7 +113,7 @@ def _remove_what_was_left(part: Path, refusal: type[KraftError]) -> None:
         lock = os.open(part / WRITING, os.O_RDWR | os.O_CLOEXEC)
     except (FileNotFoundError, NotADirectoryError):
         try:
-            # Its process was killed before it created the file.
+            # Its process was killed before it created the file, or after it removed it.
             part.rmdir()
         except OSError:
             raise refusal(
@@ -125,7 +124,7 @@ def _remove_what_was_left(part: Path, refusal: type[KraftError]) -> None:
     try:
         if not _takes_lock(lock, part):
             raise refusal(f"{part} exists: another process writes it")
-        shutil.rmtree(part)
+        _remove(part)
     except OSError as error:
         if error.errno not in _NO_LOCKS:
             raise
@@ -135,6 +134,14 @@ def _remove_what_was_left(part: Path, refusal: type[KraftError]) -> None:
         ) from None
     finally:
         os.close(lock)
+
+
+def _remove(part: Path) -> None:
+    """Remove a ``part`` that this process has locked, its ``.writing`` last."""
+    if (part / CONTENT).exists():
+        shutil.rmtree(part / CONTENT)
+    (part / WRITING).unlink()
+    part.rmdir()
 
 
 def _takes_lock(lock: int, part: Path) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -68,24 +69,58 @@ def test_what_another_process_writes_is_not_removed(tmp_path: Path) -> None:
 
 
 KILLED = """
-import os, sys
+import os, signal, sys
 from pathlib import Path
 from kraft.metadata.new_directory import new_directory
+
+steps_left = int(sys.argv[2])
+
+def count(event, arguments):
+    global steps_left
+    if event in STEPS:
+        steps_left -= 1
+        if steps_left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+sys.addaudithook(count)
 with new_directory(Path(sys.argv[1])) as part:
-    (part / "half").write_text("content")
-    os.kill(os.getpid(), 9)
+    (part / "folder").mkdir()
+    (part / "folder" / "half").write_text("content")
 """
+STEPS = ("open", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "fcntl.flock")
 
 
 def test_what_a_killed_process_left_is_replaced(tmp_path: Path) -> None:
-    """It had to be removed by hand, also by a nightly backup."""
+    """It had to be removed by hand, later still after a kill just before the rename.
+
+    A process is killed before each of its changes in turn. The next one replaces what it left,
+    and is killed at the same step; the last one completes.
+    """
+    program = f"STEPS = {STEPS}{KILLED}"
+
+    def ends_at(step: int) -> bool:
+        """Tell whether the process was killed, that is had so many steps."""
+        command = [sys.executable, "-c", program, target, str(step)]
+        ended = subprocess.run(command, check=False, capture_output=True, text=True)
+        assert ended.returncode in (0, -signal.SIGKILL), ended.stderr
+        return ended.returncode != 0
+
     target = tmp_path / "new"
-    ended = subprocess.run([sys.executable, "-c", KILLED, target], check=False)
-    assert ended.returncode == -signal.SIGKILL
-    assert [each.name for each in tmp_path.iterdir()] == ["new.part"]
-    with new_directory(target) as part:
-        (part / "file").write_text("content")
-    assert [each.name for each in target.iterdir()] == ["file"]
+    step = remainders = 0
+    while True:
+        step += 1
+        if not ends_at(step):
+            break
+        if not target.exists():
+            remainders += any(tmp_path.iterdir())
+            ends_at(step)
+        if not target.exists():
+            with new_directory(target) as part:
+                (part / "folder").mkdir()
+                (part / "folder" / "half").write_text("content")
+        assert (target / "folder" / "half").read_text() == "content"
+        shutil.rmtree(target)
+    assert remainders > 5
     assert [each.name for each in tmp_path.iterdir()] == ["new"]
 
 
