@@ -7,6 +7,7 @@ import os
 import resource
 import shutil
 import signal
+import sys
 import threading
 import time
 from pathlib import Path
@@ -152,24 +153,30 @@ def test_an_interrupted_backup_and_a_full_disk_leave_nothing(tmp_path: Path) -> 
         assert any(codes), "no backup was interrupted"
 
 
+#: The command, killed just before its directory gets its name.
+KILLED = """
+import os, runpy, signal, sys
+
+def kill(event, arguments):
+    if event == "os.rename":
+        os.kill(os.getpid(), signal.SIGKILL)
+
+sys.addaudithook(kill)
+runpy.run_module("kraft", run_name="__main__")
+"""
+
+
 def test_after_a_killed_backup_the_same_command_works(tmp_path: Path) -> None:
-    output, parent = tmp_path / "stderr", tmp_path / "backups"
+    parent = tmp_path / "backups"
     parent.mkdir()
     with Controllers(tmp_path, 1) as quorum:
         quorum.form(quorum.all)
         target = parent / "nightly"
         command = ["backup", "--bootstrap-controller", quorum.bootstrap, "--to", target]
-        remainders = 0
-        for _ in range(5):
-            with Foreground(command, output) as running:
-                # It exists from the first write to the last.
-                eventually(lambda: any(parent.iterdir()))
-                running.end(signal.SIGKILL)
-            remainders += not target.exists()
-            if target.exists():
-                printed("restore", target)
-                shutil.rmtree(target)
-        assert remainders, "no backup was killed"
+        for _ in range(2):
+            killed = kraft(*command, program=(sys.executable, "-c", KILLED))
+            assert killed.returncode == -signal.SIGKILL, killed.stderr
+            assert [path.name for path in parent.iterdir()] == ["nightly.part"]
         printed(*command)
         printed("restore", target)
         assert [path.name for path in parent.iterdir()] == ["nightly"]

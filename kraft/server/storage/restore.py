@@ -24,6 +24,7 @@ from pathlib import Path
 
 from kraft._core.log.disk import OsDisk, write_atomically
 from kraft._core.snapshot.snapshot_file import SnapshotWriter
+from kraft.controller.state import ELR_FEATURE
 from kraft.errors import InvalidRequestError, UnsupportedVersionError
 from kraft.metadata.backup import Backup
 from kraft.metadata.directory import METADATA_LOG, MetaProperties
@@ -64,74 +65,101 @@ EPOCH_MARGIN = 1000
 #: (``ProducerIdsBlock.PRODUCER_ID_BLOCK_SIZE``).
 PRODUCER_IDS_PER_EPOCH = 1000
 
+_NO_LEADER = -1
 _MAX_EPOCH = (1 << 31) - 1
 _RECORDS_AT_ONCE = 4096
 
 #: What is not part of a restored cluster, in the words of the output and of the documentation.
 NOT_RESTORED = (
     "the data of topics: only brokers have it",
-    "leaders and in-sync replicas that changed after the backup: a broker that led then leads "
+    "leaders and in-sync replicas that changed after the backup: a member of an ISR of then leads "
     "again, and the other replicas drop the records that it does not have",
     "changes after the backup: topics that were created since are unknown, and a broker renames "
     "their partitions to *-stray when it starts; topics that were deleted since exist again, empty",
     "registrations of controllers: each controller registers when it starts",
-    "the sessions of brokers: the new controller fences those that do not come back within "
-    "broker.session.timeout.ms",
+    "the sessions of brokers: every broker is fenced, and no partition has a leader, until brokers "
+    "register again",
     "the voters of the old quorum: the new quorum has one, or those of controller.quorum.voters",
     "the secret of delegation tokens: it is delegation.token.secret.key of the configuration, and "
     "tokens are valid only with the same key",
 )
 
 
-def _kept(record: Record, margin: int) -> Record | None:
-    return record
+@dataclass(slots=True)
+class Changes:
+    """How the records of a backup change.
 
-
-def _left_out(record: Record, margin: int) -> Record | None:
-    return None
-
-
-def _later_epochs(record: Record, margin: int) -> Record | None:
-    """Brokers may have seen higher leader epochs after the backup, and reject lower ones.
-
-    The leader stays: the controller moves it when it fences the broker, and then remembers it as
-    the last known leader. A partition without one is not led again after an unclean shutdown.
+    ``has_elr``: the backup has eligible.leader.replicas.version 1, as `of_feature` finds: in a
+    snapshot the levels of features precede the partitions.
     """
-    assert isinstance(record, Partition)
-    highest = max(record.leader_epoch, record.partition_epoch)
-    if highest > _MAX_EPOCH - margin:
-        raise InvalidRequestError(
-            f"partition {record.partition_id} of topic {record.topic_id!s} has epoch {highest}: "
-            f"{margin} above it is no epoch (the highest is {_MAX_EPOCH}). Use a smaller margin"
+
+    margin: int
+    has_elr: bool = False
+
+    def same(self, record: Record) -> Record | None:
+        return record
+
+    def nothing(self, record: Record) -> Record | None:
+        return None
+
+    def of_feature(self, record: Record) -> Record | None:
+        assert isinstance(record, FeatureLevel)
+        self.has_elr |= record.name == ELR_FEATURE and record.feature_level >= 1
+        return record
+
+    def of_broker(self, record: Record) -> Record | None:
+        """Fenced, until it is back: it must not lead before, nor keep its next incarnation out."""
+        assert isinstance(record, RegisterBroker)
+        return record.replace(fenced=True, in_controlled_shutdown=False)
+
+    def of_partition(self, record: Record) -> Record | None:
+        """No leader, and higher epochs: brokers may have seen those after the backup.
+
+        With eligible leader replicas (KIP-966) the first member of the ISR leads that is back after
+        a clean shutdown, wherever the others are. As members of an ISR they would leave it one by
+        one when they register, in favour of one that may come back without its data. After a crash
+        of all the old leader leads again, as the last known one.
+        """
+        assert isinstance(record, Partition)
+        highest = max(record.leader_epoch, record.partition_epoch)
+        if highest > _MAX_EPOCH - self.margin:
+            raise InvalidRequestError(
+                f"partition {record.partition_id} of topic {record.topic_id!s} has epoch "
+                f"{highest}: {self.margin} above it is no epoch (the highest is {_MAX_EPOCH}). Use "
+                "a smaller margin"
+            )
+        changed = record.replace(
+            leader=_NO_LEADER,
+            leader_epoch=record.leader_epoch + self.margin,
+            partition_epoch=record.partition_epoch + self.margin,
         )
-    return record.replace(
-        leader_epoch=record.leader_epoch + margin,
-        partition_epoch=record.partition_epoch + margin,
-    )
+        if self.has_elr and record.leader != _NO_LEADER:
+            changed.eligible_leader_replicas = record.isr + (record.eligible_leader_replicas or [])
+            changed.last_known_elr = [record.leader]
+            changed.isr = []
+        return changed
+
+    def of_producer_ids(self, record: Record) -> Record | None:
+        """Blocks allocated after the backup are skipped: two producers may not share an id."""
+        assert isinstance(record, ProducerIds)
+        skipped = self.margin * PRODUCER_IDS_PER_EPOCH
+        return record.replace(next_producer_id=record.next_producer_id + skipped)
 
 
-def _moved_on(record: Record, margin: int) -> Record | None:
-    """Blocks allocated after the backup are skipped: two producers may not share an id."""
-    assert isinstance(record, ProducerIds)
-    return record.replace(
-        next_producer_id=record.next_producer_id + margin * PRODUCER_IDS_PER_EPOCH
-    )
-
-
-#: What becomes of each record of a snapshot, with the margin of the epochs.
-RULES: dict[type[Record], Callable[[Record, int], Record | None]] = {
-    FeatureLevel: _kept,
-    ZkMigrationState: _kept,
-    RegisterBroker: _kept,
-    RegisterController: _left_out,
-    Topic: _kept,
-    Partition: _later_epochs,
-    Config: _kept,
-    ClientQuota: _kept,
-    ProducerIds: _moved_on,
-    AccessControlEntry: _kept,
-    UserScramCredential: _kept,
-    DelegationToken: _kept,
+#: What becomes of each record of a snapshot.
+RULES: dict[type[Record], Callable[[Changes, Record], Record | None]] = {
+    FeatureLevel: Changes.of_feature,
+    ZkMigrationState: Changes.same,
+    RegisterBroker: Changes.of_broker,
+    RegisterController: Changes.nothing,
+    Topic: Changes.same,
+    Partition: Changes.of_partition,
+    Config: Changes.same,
+    ClientQuota: Changes.same,
+    ProducerIds: Changes.of_producer_ids,
+    AccessControlEntry: Changes.same,
+    UserScramCredential: Changes.same,
+    DelegationToken: Changes.same,
 }
 
 
@@ -258,6 +286,7 @@ def _write_snapshot(
 
 
 def _restored_records(backup: Backup, epoch_margin: int) -> Iterator[Record]:
+    changes = Changes(epoch_margin)
     for each in read_records(map_snapshot(backup.snapshot), path=backup.snapshot.path):
         if each.is_control:
             continue
@@ -267,7 +296,7 @@ def _restored_records(backup: Backup, epoch_margin: int) -> Iterator[Record]:
                 f"{backup.snapshot.path}: a restore has no rule for the record type "
                 f"{type(each.record).__name__}"
             )
-        record = rule(each.record, epoch_margin)
+        record = rule(changes, each.record)
         if record is not None:
             yield record
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 from pathlib import Path
@@ -9,6 +10,11 @@ from random import Random
 
 import pytest
 
+from kraft.controller.brokers.broker_lifecycle import (
+    fence_broker,
+    register_broker,
+    unfence_broker,
+)
 from kraft.errors import (
     CorruptRecordError,
     InvalidRequestError,
@@ -18,7 +24,9 @@ from kraft.errors import (
 )
 from kraft.metadata.backup import MANIFEST, Backup, read_backup, write_backup
 from kraft.metadata.diff import diff
+from kraft.metadata.directory import MetadataDirectory
 from kraft.metadata.facade import Metadata, open_metadata
+from kraft.metadata.snapshots import load_snapshot, save_snapshot
 from kraft.raft.voters import Endpoint
 from kraft.records import RECORD_TYPES
 from kraft.server.disk.store import MetadataStore
@@ -28,6 +36,7 @@ from kraft.server.storage.restore import (
     RULES,
     restore,
 )
+from tests.harness.decisions import Lab, registration
 
 DATA = Path(__file__).parents[3] / "data"
 NOW_MS = 1_800_000_000_000
@@ -143,13 +152,18 @@ def test_a_restore(
     assert made.delegation_tokens == source.delegation_tokens
     assert made.state.acls == source.state.acls
     assert list(made.controllers) == []
-    assert made.brokers == source.brokers
+    fenced = {id: dataclasses.replace(each, fenced=True) for id, each in source.brokers.items()}
+    assert made.brokers == fenced
     ids = margin * PRODUCER_IDS_PER_EPOCH
     assert made.state.next_producer_id == source.state.next_producer_id + ids
-    changes = [each for each in diff(source, made) if each.kind == "partition"]
-    assert {each.field for each in changes} == {"leader_epoch", "partition_epoch"}
-    assert len(changes) == 2 * len(source.partitions)
-    assert {each.after - each.before for each in changes} == {margin}
+    for before, after in zip(source.partitions, made.partitions, strict=True):
+        assert (after.topic, after.partition) == (before.topic, before.partition)
+        assert (after.replicas, after.directories) == (before.replicas, before.directories)
+        assert after.leader_epoch == before.leader_epoch + margin
+        assert after.partition_epoch == before.partition_epoch + margin
+        assert (after.leader, after.isr, after.elr) == (-1, (), before.isr + before.elr)
+        last_known = (before.leader,) if before.leader >= 0 else before.last_known_elr
+        assert after.last_known_elr == last_known
 
     store = MetadataStore.open(tmp_path / "new")
     try:
@@ -197,3 +211,37 @@ def test_every_record_of_a_snapshot_has_a_rule(source: Metadata) -> None:
         *("BeginTransaction", "EndTransaction", "AbortTransaction"),
     }
     assert {each.__name__ for each in RULES} == set(RECORD_TYPES) - only_in_logs
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_a_broker_with_its_data_leads_whoever_returns_first(seed: int, tmp_path: Path) -> None:
+    """A healthy replica left the ISR when it registered, in favour of one that returned wiped."""
+    dice = Random(seed)
+    ids = [0, 1, 2]
+    saved = Lab(len(ids), elr=True)
+    saved.create("t", ids)
+    saved.do(fence_broker(saved.cluster, dice.choice(ids)))
+    held = saved.partition("t")["isr"]
+    lost = set(dice.sample(ids, dice.randrange(len(ids) + 1)))
+
+    file = save_snapshot(
+        tmp_path / "source", saved.cluster, last_contained_log_timestamp_ms=0, timestamp_ms=0
+    )
+    backup = write_backup(
+        open_metadata(file), tmp_path / "backup", cluster_id=CLUSTER_ID, created_ms=NOW_MS
+    )
+    target = tmp_path / "new"
+    restore(backup, target, node_id=7, endpoints=(), timestamp_ms=NOW_MS)
+    restored = Lab(0)
+    restored.cluster = load_snapshot(MetadataDirectory.find(target).snapshots[0])
+    dice.shuffle(ids)
+    for id in ids:
+        previous = -1 if id in lost else saved.cluster.state.brokers[id].epoch
+        asked = registration(id, incarnation=2, previous_broker_epoch=previous)
+        restored.do(
+            register_broker(restored.cluster, asked, next_offset=restored.cluster.next_offset)
+        )
+        restored.do(unfence_broker(restored.cluster, id))
+    leader = restored.partition("t")["leader"]
+    with_data = set(held) - lost
+    assert leader in with_data if with_data else leader == saved.partition("t")["leader"]
