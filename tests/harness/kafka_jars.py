@@ -89,7 +89,7 @@ def javac() -> Path:
 
 
 @contextmanager
-def _cache_lock() -> Iterator[None]:
+def cache_lock() -> Iterator[None]:
     """Let one process at a time fill `CACHE`: all workers of pytest-xdist need the same jars."""
     CACHE.mkdir(exist_ok=True)
     with (CACHE / "lock").open("w") as file:
@@ -101,7 +101,7 @@ def compile_all(sources: list[Path], classpath: str, output: Path) -> None:
     """Compile the files together into ``output``, unless its classes are newer."""
     stamp = output / "compiled"
     newest = max(source.stat().st_mtime for source in sources)
-    with _cache_lock():
+    with cache_lock():
         if not stamp.exists() or stamp.stat().st_mtime < newest:
             output.mkdir(parents=True, exist_ok=True)
             _compile(sources, classpath, output)
@@ -127,7 +127,7 @@ class Jars:
     def compiled(self, *sources: str) -> Path:
         """Compile `tests/interop/java/<source>.java` if stale; return the directory of classes."""
         output = CACHE / f"classes-{self.version}"
-        with _cache_lock():
+        with cache_lock():
             output.mkdir(exist_ok=True)
             stale = [
                 source
@@ -204,7 +204,7 @@ def schemas(version: str = SCHEMAS_ONLY) -> Jars:
 
 def _resolve(version: str, name: str, profile: str) -> Jars:
     directory = CACHE / name
-    with _cache_lock():
+    with cache_lock():
         if not directory.is_dir():
             options = (f"-P{profile}", f"-Dkafka.version={version}")
             fetch(INTEROP / "pom.xml", directory, *options)
@@ -214,7 +214,7 @@ def _resolve(version: str, name: str, profile: str) -> Jars:
 def fetch_if_changed(pom: Path, directory: Path) -> None:
     """Fetch the jars of a Maven project, unless ``directory`` holds those of the same file."""
     fetched = directory / "pom.xml"
-    with _cache_lock():
+    with cache_lock():
         if not fetched.exists() or fetched.read_bytes() != pom.read_bytes():
             fetch(pom, directory)
             shutil.copyfile(pom, fetched)

@@ -23,9 +23,10 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from kraft.server.local_quorum import free_ports
+from tests.harness.class_archive import class_archive
 from tests.harness.commands import logged
 from tests.harness.configurations import write_properties
-from tests.harness.kafka_jars import KAFKA_3, Jars, kafka
+from tests.harness.kafka_jars import KAFKA_3, SMALL_JVM, Jars, kafka
 from tests.harness.line_process import EndedError, JsonRequests, LineProcess, RejectedError
 
 HOST = "127.0.0.1"
@@ -93,7 +94,8 @@ class Node:
     def format(self, cluster_id: str, *options: str) -> None:
         self.write_properties()
         arguments = ["format", "-t", cluster_id, "-c", str(self.properties), *options]
-        self.jars.run("kafka.tools.StorageTool", *arguments)
+        jvm = (*SMALL_JVM, *class_archive(self.jars))
+        self.jars.run("kafka.tools.StorageTool", *arguments, jvm=jvm)
 
     def directory_id(self) -> str:
         lines = (self.metadata_directory / "meta.properties").read_text().splitlines()
@@ -105,7 +107,8 @@ class Node:
         self.write_properties()
         jvm = ("-Xms64m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
         quiet = ("-XX:-UsePerfData", "-Dorg.slf4j.simpleLogger.showDateTime=true")
-        command = self.jars.command("kafka.Kafka", self.properties, jvm=jvm + quiet)
+        jvm += quiet + class_archive(self.jars)
+        command = self.jars.command("kafka.Kafka", self.properties, jvm=jvm)
         self.process = logged(command, self.log, cwd=self.directory)
 
     def check_running(self) -> None:
