@@ -10,6 +10,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -96,6 +97,9 @@ def up(
     """  # noqa: E501  (help joins no lines: each paragraph is one)
     from kraft.server.local_quorum import LocalQuorum
 
+    # Once nodes run nothing is imported: a Ctrl-C can be lost in the callbacks of an import.
+    for module in ("kraft.cli.output", "kraft.network.quorum_client", "kraft.server.light_brokers"):
+        import_module(module)
     settings = {}
     for text in setting or []:
         name, equals, value = text.partition("=")
