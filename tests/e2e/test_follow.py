@@ -116,15 +116,14 @@ def test_a_stopped_follower_continues_with_the_snapshot_of_the_leader(tmp_path: 
         admin.create_topics([TopicSpec("running", 3, 3)])
         eventually(partial(follower.has_topic, "running"))
         follower.process.send_signal(signal.SIGSTOP)
-        stopped_at = follower.offset
         step = 0
-        while log_start(node.data) <= stopped_at + 100:
+        # Lines that it printed before may still be read.
+        while log_start(node.data) <= follower.offset + 100:
             assert step < 500, "the leader keeps its log"
             admin.create_topics([TopicSpec(f"meanwhile-{step}", 40, 3)])
             if step % 2:
                 admin.delete_topics([f"meanwhile-{step - 1}"])
             step += 1
-        assert follower.offset == stopped_at
         follower.process.send_signal(signal.SIGCONT)
         for name in ("next", "last"):
             admin.create_topics([TopicSpec(name, 3, 3)])

@@ -321,7 +321,8 @@ def test_static_voters_with_another_listener(tmp_path: Path) -> None:
         status = ("quorum", "describe", "--status", *at)
         eventually(lambda: kraft(*status).returncode == 0)
         quorum.start_node(other)
-        code, document = preflight("replace-controller", "-i", other.id, *at)
+        replacement = ("replace-controller", "-i", other.id, *at)
+        code, document = until(replacement, "unregistered-voter", is_there=False)
         assert (code, rules(document, "blocks")) == (4, {("static-voters", "voters")})
         (step,) = finding(document, "static-voters")["steps"]
         words = ("dynamic-quorum", *at)

@@ -13,6 +13,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from tests.harness.command_server import CommandServer
+
 KRAFT = (sys.executable, "-m", "kraft")
 PLAIN = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "TERM")}
 #: Far above the time of any step on a busy machine.
@@ -29,9 +31,18 @@ def heed_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-def kraft(*arguments: object, program: Sequence[str] = KRAFT) -> subprocess.CompletedProcess[str]:
+_SERVER = CommandServer(PLAIN, 2 * PATIENCE_S)
+
+
+def kraft(
+    *arguments: object, program: Sequence[str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end; ``program`` is another one than ``kraft``."""
+    words = list(map(str, arguments))
+    if program is None:
+        return _SERVER.run(words)
     return subprocess.run(
-        [*program, *map(str, arguments)],
+        [*program, *words],
         capture_output=True,
         text=True,
         env=PLAIN,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import IO, Any, Self
 
@@ -28,13 +28,20 @@ class LineProcess:
     Leaving the block closes the process's input, at which it should end; an error kills it.
     """
 
-    def __init__(self, command: Sequence[str], *, errors: IO[Any] | int | None = None) -> None:
-        """``errors`` receives the standard error; it is inherited by default."""
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        errors: IO[Any] | int | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        """Send standard error to ``errors``; it and ``environment`` are inherited by default."""
         self._process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=errors,
+            env=environment,
             text=True,
             encoding="utf-8",
         )
