@@ -10,7 +10,7 @@ OTHER_KIND := $(filter-out $(STAMP),$(wildcard $(VENV)/.built-*))
 # Tests start hundreds of Python processes, which would all compile the package's modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help build demo test spark lint lint-style lint-types docs package release-check interop interop-matrix leadership-moves transplant broker-lives broker-faults clients kafka-tests bench bench-quick bench-peers fuzz clean \
+.PHONY: help build demo test spark lint lint-style lint-types docs package release-check interop interop-matrix leadership-moves transplant broker-lives broker-faults clients operations kafka-tests bench bench-quick bench-peers fuzz clean \
   bench-instructions bench-compare baseline history performance-page \
   differential differential-coverage otava simulate simulate-controllers mutants core-mutants sanitize disk-proof processes upgrade soak soak-simulate soak-processes
 
@@ -29,6 +29,7 @@ help:
 	@echo "make transplant             Replace Kafka's controllers by kraft's and back, 2,000 partitions, beside Kafka's rolling restart"
 	@echo "make broker-lives           Run brokers of 3.9, 4.1 and 4.3 on kraft controllers: lost disks, unclean shutdowns, an upgrade; LIVES=all"
 	@echo "make clients                Let clients and tools of every kind use brokers on kraft's controllers, beside Kafka's own"
+	@echo "make operations             Run the operators' commands on quorums and directories of every kind"
 	@echo "make kafka-tests            Run Kafka's own integration tests on a kraft controller, BACKEND=kraft CLASSES='A B'"
 	@echo "make differential           Compare generated requests with Kafka's controller classes, CASES=20000 SEED=1"
 	@echo "make differential-coverage  Report the coverage of differential sequences, QUORUMS=300 SEED=1"
@@ -169,6 +170,13 @@ clients: export CLIENTS = all
 clients: build
 	CLIENTS_CONTROL=1 $(BIN)/python -m pytest tests/interop/test_clients.py tests/interop/test_admin_effects.py -m interop
 	$(BIN)/python -m pytest tests/interop/test_clients.py tests/interop/test_admin_effects.py -m interop
+
+# The operators' commands on quorums and directories of every kind, 5,000 operations by three
+# clients, 200 disasters; takes ten minutes.
+operations: build
+	RESCUE_DISASTERS=200 $(BIN)/python -m pytest tests/unit/server/rescue/test_disasters.py
+	OPERATIONS=all GENERATED_OPERATIONS=5000 $(BIN)/python -m pytest $(addprefix tests/interop/test_,$(addsuffix .py, \
+	  admin_commands follow generated_operations preflight rescue restore restore_static shell)) -m interop
 
 # Kafka's published test classes; the backend kafka is the control. RECORD=1 keeps the results and
 # writes docs/kafka-tests.md; METHODS=REGEX runs and records only some tests; LOGS=DIR keeps what the

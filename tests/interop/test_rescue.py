@@ -12,6 +12,7 @@ from tests.harness.commands import printed
 from tests.harness.kafka_jars import kafka
 from tests.interop.cluster import HOST, Cluster, Driver, wait_for
 from tests.interop.mixed_quorum import QUORUM_TOOL
+from tests.interop.operations import cases
 
 pytestmark = pytest.mark.interop
 
@@ -25,7 +26,7 @@ def create(ask: Driver, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("is_static", "place"), [(False, "elsewhere"), (False, "in place"), (True, "in place")]
+    ("is_static", "place"), cases((False, "elsewhere"), (False, "in place"), (True, "in place"))
 )
 def test_kafkas_nodes_start_on_a_rescued_directory(
     is_static: bool, place: str, tmp_path: Path

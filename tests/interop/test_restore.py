@@ -14,6 +14,7 @@ from tests.harness.commands import printed
 from tests.harness.kafka_jars import kafka
 from tests.interop.cluster import Cluster, Driver, Node, wait_for
 from tests.interop.kraft_node import add_kraft_controller
+from tests.interop.operations import cases
 
 pytestmark = pytest.mark.interop
 
@@ -69,8 +70,7 @@ def epochs_of(metadata: Metadata, topic: str) -> list[int]:
 @pytest.mark.parametrize(
     ("program", "brokers_return"),
     [
-        ("kafka", "after a crash"),
-        ("kafka", "after a stop"),
+        *cases(("kafka", "after a crash"), ("kafka", "after a stop")),
         ("kraft", "after a stop, one of them wiped"),
     ],
 )

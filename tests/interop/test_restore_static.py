@@ -16,6 +16,7 @@ from tests.harness.kafka_jars import kafka
 from tests.interop.cluster import Cluster, wait_for
 from tests.interop.kraft_node import add_kraft_controller
 from tests.interop.mixed_quorum import MixedQuorum
+from tests.interop.operations import cases
 
 pytestmark = pytest.mark.interop
 
@@ -27,7 +28,7 @@ KRAFT = 103
 
 @pytest.mark.parametrize(
     ("restored", "joins_first", "joins_later"),
-    [(KRAFT, 101, 102), (101, 102, KRAFT), (101, KRAFT, 102)],
+    cases((101, KRAFT, 102), (101, 102, KRAFT), (KRAFT, 101, 102)),
 )
 def test_kafkas_controllers_join_a_restored_static_quorum(
     restored: int, joins_first: int, joins_later: int, tmp_path: Path
