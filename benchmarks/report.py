@@ -19,6 +19,7 @@ from benchmarks.bars import judged
 from benchmarks.conditions import Row, Verdict
 from benchmarks.measurements import Measurement, Run
 
+#: None: the row's peer or floor is not of this run.
 MARKS = {True: "[green]yes[/]", False: "[red]no[/]", None: "[yellow]not measured[/]"}
 
 
@@ -98,6 +99,8 @@ def table(run: Run) -> Table:
     for name in ("bar", "came out", "met?", "physical floor, and how far from it"):
         made.add_column(name)
     for row, verdicts in judged(run):
+        if run.of(row.kraft, row.total) is None:
+            continue
         made.add_row(
             row.title,
             figures(run.of(row.kraft, row.total)),
@@ -154,7 +157,10 @@ def main() -> None:
     path: Path = parser.parse_args().run
     run = Run(json.loads(path.read_text()))
     console = Console(width=None if Console().is_terminal else 190)
-    console.print(table(run))
+    shown = table(run)
+    console.print(shown)
+    if left := sum(1 for _ in judged(run)) - shown.row_count:
+        console.print(f"{left} rows are not of this run: `make bench` measures all")
     console.print(others(run))
     heap = next((each.heap for each in run.peers if "quorum" not in each.work), None)
     console.print(
