@@ -1,11 +1,11 @@
 """Apache Kafka's brokers with 45,000 replicas on kraft's controllers, and on Kafka's.
 
 All requests go through a broker, as those of an administrator do. Both kinds of controllers do the
-same works with the same three brokers, one kind after the other. All takes 25 minutes, most of it
-the creation of files.
+same works with three brokers each. All takes 25 minutes, most of it the creation of files.
 
 ``brokers_create``       topics of 100 partitions, in requests of 30 topics one after the other:
-                         from the first request until every broker has applied all of it
+                         from the first request until every broker has applied all of it; the two
+                         kinds in turns, each time with new brokers
 ``brokers_files``        beside it: as many directories with the files that a broker creates for a
                          replica, written by one thread
 ``brokers_restart``      a broker shuts down in a controlled way and starts again: from its
@@ -13,6 +13,10 @@ the creation of files.
 ``brokers_pause``        the leader of the controllers is killed while an administrator changes a
                          configuration again and again: the longest time that a change took
 ``brokers_first_write``  the same: from the election of the next leader until it appends a change
+``brokers_known_write``  the same: from the moment at which the broker knows that leader
+
+The files of the brokers are in memory where there is room: on a disk each creation of so many files
+takes longer than the one before, by a third or more, whichever controllers ask for it.
 """
 
 from __future__ import annotations
@@ -20,9 +24,11 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import tempfile
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -44,12 +50,6 @@ from kraft.protocol.create_topics import (
     CreateTopicsRequestData,
     CreateTopicsResponseData,
 )
-from kraft.protocol.delete_topics import (
-    DELETE_TOPICS,
-    DeleteTopicsRequestData,
-    DeleteTopicsResponseData,
-    DeleteTopicState,
-)
 from kraft.protocol.incremental_alter_configs import (
     INCREMENTAL_ALTER_CONFIGS,
     IncrementalAlterConfigsRequestData,
@@ -69,18 +69,19 @@ TOPIC_RESOURCE = 2
 VALUE_PREFIX = "77777"
 #: The administrator changes the configuration for so long before a kill, and after the recovery.
 BESIDE_KILL_S = 0.5
-#: A broker removes the files of deleted partitions after a second.
-DELETED_S = 10.0
 #: Between two kills, so that the controllers have caught up and the brokers know the leader.
 SETTLE_S = 3.0
 
 #: Of the requests to a broker: the newest ones of kraft and of Kafka 4.3.1 are the same.
 VERSIONS = {
-    api.key: (api.lowest, api.highest)
-    for api in (CREATE_TOPICS, DELETE_TOPICS, INCREMENTAL_ALTER_CONFIGS)
+    api.key: (api.lowest, api.highest) for api in (CREATE_TOPICS, INCREMENTAL_ALTER_CONFIGS)
 }
 
 Note = Callable[..., None]
+
+#: A file system in memory, and what the files of 45,000 replicas need there.
+MEMORY = Path("/dev/shm")
+FREE_BYTES = 4 << 30
 
 
 class Administrator:
@@ -95,12 +96,6 @@ class Administrator:
         request = CreateTopicsRequestData(topics, TIMEOUT_MS)
         said = await self._connection.ask(CREATE_TOPICS, request, CreateTopicsResponseData)
         check("creating topics", [each.error_code for each in said.topics])
-
-    async def delete(self, names: list[str]) -> None:
-        topics = [DeleteTopicState(name) for name in names]
-        request = DeleteTopicsRequestData(topics, timeout_ms=TIMEOUT_MS)
-        said = await self._connection.ask(DELETE_TOPICS, request, DeleteTopicsResponseData)
-        check("deleting topics", [each.error_code for each in said.responses])
 
     async def change(self, topic: str) -> float:
         """Set retention.ms of a topic to another value; return the seconds until the response."""
@@ -136,41 +131,37 @@ class BrokerScript:
         self._is_full = sizes == FULL
         self._topics = topics_of(sizes)
 
-    async def run(self, note: Note) -> None:
+    async def run(self, created: list[tuple[float, float]], note: Note | None) -> None:
+        """Create the topics and append what it took; with ``note``, note that and go on."""
         connection = await LoadConnection.open(self._brokers.all[0].address, VERSIONS)
         administrator = Administrator(connection)
-        replicas = self._topics * PARTITIONS_OF_TOPIC * COUNT
-        created: list[tuple[float, float]] = []
-        names: list[str] = []
-        for number in range(2 if self._is_full else 1):
-            if names:
-                await administrator.delete(names)
-                await asyncio.to_thread(self._wait_until_applied)
-                await asyncio.sleep(DELETED_S)
-            names = [f"round-{number}-{topic}" for topic in range(self._topics)]
-            created.append(await self._create(administrator, names))
+        created.append(await self._create(administrator))
+        if note is None:
+            return
+        partitions = self._topics * PARTITIONS_OF_TOPIC
         note(
-            work="create", unit="replicas", count=replicas,
+            work="create", unit="replicas", count=partitions * COUNT,
             cpu_s=mean([cpu_s for _, cpu_s in created]),
             **summary([seconds for seconds, _ in created]),
         )  # fmt: skip
         kills = [
-            await self._fail_over(administrator, names[0])
+            await self._fail_over(administrator, "topic-0")
             for _ in range(30 if self._is_full else 1)
         ]
-        note(work="pause", unit="kills", count=1, **summary([pause_s for pause_s, _ in kills]))
-        note(
-            work="first_write", unit="kills", count=1, **summary([write_s for _, write_s in kills])
-        )
+        for work, seconds in zip(
+            ("pause", "first_write", "known_write"), zip(*kills, strict=True), strict=True
+        ):
+            note(work=work, unit="kills", count=1, **summary(list(seconds)))
         restarted = [
             # Not the first broker, which the administrator is connected to.
             await asyncio.to_thread(self._restart, 1 + number % 2)
             for number in range(3 if self._is_full else 1)
         ]
-        note(work="restart", unit="replicas", count=replicas // COUNT, **summary(restarted))
+        note(work="restart", unit="replicas", count=partitions, **summary(restarted))
 
-    async def _create(self, administrator: Administrator, names: list[str]) -> tuple[float, float]:
-        """Create topics; return the seconds, and the CPU seconds of the controllers."""
+    async def _create(self, administrator: Administrator) -> tuple[float, float]:
+        """Create all topics; return the seconds, and the CPU seconds of the controllers."""
+        names = [f"topic-{number}" for number in range(self._topics)]
         cpu_s, begin = self._quorum.cpu_seconds(), time.perf_counter()
         for first in range(0, len(names), TOPICS_OF_REQUEST):
             await administrator.create(names[first : first + TOPICS_OF_REQUEST])
@@ -181,10 +172,13 @@ class BrokerScript:
         """Wait until every broker has applied all that is committed now."""
         self._brokers.wait_until_applied(self._quorum.describe().high_watermark - 1)
 
-    async def _fail_over(self, administrator: Administrator, topic: str) -> tuple[float, float]:
+    async def _fail_over(
+        self, administrator: Administrator, topic: str
+    ) -> tuple[float, float, float]:
         """Kill the leader while the administrator changes a configuration of ``topic``.
 
-        Return the longest time of a change, and the time from the election to its first append.
+        Return the longest time of a change, and the times to the first append from the election and
+        from when the broker knows the leader.
         """
         quorum = self._quorum
         killed = await asyncio.to_thread(quorum.leader)
@@ -197,7 +191,9 @@ class BrokerScript:
             while time.perf_counter() < end:
                 taken.append(await administrator.change(topic))
 
+        broker = self._brokers.all[0]
         await change_for(BESIDE_KILL_S)
+        logged = broker.log.stat().st_size
         quorum.kill(killed)
         # Nothing is appended before the election, which takes over a second.
         logs = {node.id: quorum.log_sizes(node) for node in survivors}
@@ -206,10 +202,11 @@ class BrokerScript:
         leader = await asyncio.to_thread(quorum.leader)
         elected = quorum.logged_at(leader, quorum.elected, ends[leader.id])
         appended = quorum.appended_at(leader, VALUE_PREFIX, logs[leader.id])
+        known = broker.knows_leader_at(leader.port, logged)
         quorum.start_node(killed)
         await asyncio.to_thread(quorum.wait_for_leader)
         await asyncio.sleep(SETTLE_S if self._is_full else 0)
-        return max(taken), appended - elected
+        return max(taken), appended - elected, appended - known
 
     def _restart(self, index: int) -> float:
         """Restart a broker; return the seconds from its registration to its last ISR."""
@@ -235,7 +232,7 @@ def bench_files(benchmark: Any, measured: Note, sizes: Sizes, tmp_path: Path) ->
 
     def create() -> None:
         for number in range(count):
-            replica = tmp_path / f"topic-{number}"
+            replica = files / f"topic-{number}"
             replica.mkdir()
             for name in ("log", "index", "timeindex"):
                 (replica / f"00000000000000000000.{name}").touch()
@@ -245,12 +242,12 @@ def bench_files(benchmark: Any, measured: Note, sizes: Sizes, tmp_path: Path) ->
                 os.fsync(file.fileno())
 
     def remove() -> None:
-        for replica in tmp_path.iterdir():
+        for replica in files.iterdir():
             shutil.rmtree(replica)
 
-    benchmark.pedantic(create, setup=remove, rounds=3 if sizes == FULL else 1)
+    with directory_in_memory(tmp_path) as files:
+        benchmark.pedantic(create, setup=remove, rounds=3 if sizes == FULL else 1)
     # The works of the brokers, which follow, would wait for the removal of so many files.
-    remove()
     os.sync()
     measured("brokers_files", unit="replicas", count=count)
 
@@ -260,9 +257,27 @@ def bench_files(benchmark: Any, measured: Note, sizes: Sizes, tmp_path: Path) ->
 def bench_brokers(figure: Note, peers: Peers, sizes: Sizes, tmp_path: Path) -> None:
     # The brokers inherit it.
     raise_soft_limit()
-    for make, note in quorums(tmp_path, "1g", figure, peers, prefix="brokers"):
-        try:
-            with make() as quorum, KafkaBrokers(quorum, tmp_path / quorum.kind) as brokers:
-                run(BrokerScript(quorum, brokers, sizes).run(note))
-        except MissingToolError as missing:
-            warnings.warn(f"no brokers of Kafka's: {missing}", stacklevel=1)
+    created: dict[str, list[tuple[float, float]]] = {}
+    turns = 2 if sizes == FULL else 1
+    try:
+        for turn in range(turns):
+            pair = quorums(tmp_path / f"turn-{turn}", "1g", figure, peers, prefix="brokers")
+            for make, note in pair if turn % 2 else reversed(pair):
+                with (
+                    directory_in_memory(tmp_path) as files,
+                    make() as quorum,
+                    KafkaBrokers(quorum, files) as brokers,
+                ):
+                    script = BrokerScript(quorum, brokers, sizes)
+                    taken = created.setdefault(quorum.kind, [])
+                    run(script.run(taken, note if turn == turns - 1 else None))
+    except MissingToolError as missing:
+        warnings.warn(f"no brokers of Kafka's: {missing}", stacklevel=1)
+
+
+@contextmanager
+def directory_in_memory(otherwise: Path) -> Iterator[Path]:
+    """Yield a directory in memory; one below ``otherwise`` where there is no room for it."""
+    has_room = MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > FREE_BYTES
+    with tempfile.TemporaryDirectory(dir=MEMORY if has_room else otherwise) as directory:
+        yield Path(directory)

@@ -37,5 +37,14 @@ BROKER_ROWS = (
         "kafka_brokers_first_write",
         (at_least(5),),
         floor=None,
+        note="most of it the broker looks for the leader: it may wait for a connection to the one "
+        "that was killed",
+    ),
+    Row(
+        "the same, from when the broker knows the leader",
+        "brokers_known_write",
+        "kafka_brokers_known_write",
+        (),
+        floor=None,
     ),
 )

@@ -111,6 +111,14 @@ class KafkaBroker:
         """Wait until the broker's log has its registration after this position; return its time."""
         return self._logged_at(_REGISTERED, since)
 
+    def knows_leader_at(self, port: int, since: int) -> float:
+        """Wait until the broker forwards requests to the controller at ``port``; return the time.
+
+        Only the log after ``since`` is searched.
+        """
+        known = rf"forwarding-channel-manager\].* Recorded new KRaft controller.*:{port} "
+        return self._logged_at(re.compile(known), since)
+
     def wait_until_unfenced(self, since: int) -> None:
         self._logged_at(_UNFENCED, since)
 
