@@ -254,7 +254,8 @@ def read_operation(text: str) -> AclOperation:
     for operation in AclOperation:
         if operation.name.replace("_", "") == wanted and operation >= AclOperation.ALL:
             return operation
-    raise typer.BadParameter(f"--operation: {text!r:.80} is not an operation of ACLs")
+    names = ", ".join(each.name.lower() for each in AclOperation if each >= AclOperation.ALL)
+    raise typer.BadParameter(f"--operation: {text!r:.80} is no operation of ACLs: expected {names}")
 
 
 def read_principal(text: str) -> str:
