@@ -91,9 +91,11 @@ def time_deltas(endpoint: str) -> list[float]:
                 delta = live.poll()
                 if delta is not None:
                     found = delta.differences()
-                    taken.append(time.perf_counter() - begin)
-                    assert [each.key for each in found] == [name]
-                    break
+                    seconds = time.perf_counter() - begin
+                    # Brokers of the snapshot are fenced meanwhile: their sessions expire.
+                    if any(each.key == name for each in found):
+                        taken.append(seconds)
+                        break
                 time.sleep(0.01)
     return taken
 
