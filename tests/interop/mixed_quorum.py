@@ -48,7 +48,7 @@ FAULT = re.compile(
     rf"Traceback|FATAL|AssertionError|Encountered [\w ]*fault:(?!{KAFKAS_OWN_FAULT})"
 )
 VOTING = {FETCH_TIMEOUT: "1500", ELECTION_TIMEOUT: "60000"}
-LEADING = {FETCH_TIMEOUT: "2500", ELECTION_TIMEOUT: "800"}
+LEADING = {FETCH_TIMEOUT: "4000", ELECTION_TIMEOUT: "800"}
 
 
 @dataclass

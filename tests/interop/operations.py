@@ -5,12 +5,7 @@ from __future__ import annotations
 import os
 from typing import TypeVar
 
-import pytest
-
 _IS_FULL_SIZE = os.environ.get("OPERATIONS", "") == "all"
-
-#: For a test whose steps an end-to-end test takes in CI, with kraft's nodes alone.
-in_full_size = pytest.mark.skipif(not _IS_FULL_SIZE, reason="make operations")
 
 Case = TypeVar("Case")
 

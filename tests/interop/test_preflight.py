@@ -26,7 +26,7 @@ from tests.harness.preflight import (
 )
 from tests.interop.cluster import HOST, Cluster, Node
 from tests.interop.mixed_quorum import CLUSTER_TOOL, FEATURE_TOOL, QUORUM_TOOL
-from tests.interop.operations import cases, in_full_size
+from tests.interop.operations import cases
 
 pytestmark = pytest.mark.interop
 
@@ -203,7 +203,6 @@ def test_a_release_is_upgraded_without_kraft_version(static: Cluster) -> None:
     assert finalized(static, "kraft.version") == 0
 
 
-@in_full_size
 def test_static_voters_become_dynamic(static: Cluster) -> None:
     words = ("dynamic-quorum", *at(static))
     with connect_blocking(at(static)[1]) as admin:

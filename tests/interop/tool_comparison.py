@@ -60,7 +60,8 @@ _HIDDEN = (
     (r"(tokenId :) \S{22}", r"\1 ID"),
     (r"\d{4}-\d\d-\d\dT\d\d:\d\d", "TIME"),
 )
-_HMAC = re.compile(r"\b\S{86}==")
+#: In base64, whose first character may be no letter: ``\b`` is not always before it.
+_HMAC = re.compile(r"(?<!\S)\S{86}==")
 
 
 class Step(NamedTuple):
