@@ -5,7 +5,12 @@ from __future__ import annotations
 import os
 from typing import TypeVar
 
+import pytest
+
 _IS_FULL_SIZE = os.environ.get("OPERATIONS", "") == "all"
+
+#: For tests with older releases, and those whose steps CI takes with kraft's nodes (tests/e2e).
+in_full_size = pytest.mark.skipif(not _IS_FULL_SIZE, reason="make operations")
 
 Case = TypeVar("Case")
 

@@ -18,7 +18,7 @@ from kraft.server.light_brokers import LightBrokers
 from tests.harness.kafka_jars import KAFKA_3, KAFKA_4, MIXED_IN_CI, kafka
 from tests.harness.metadata_files import read_log
 from tests.interop.cluster import Cluster, Node, wait_for
-from tests.interop.operations import cases
+from tests.interop.operations import in_full_size
 
 pytestmark = pytest.mark.interop
 
@@ -119,7 +119,8 @@ def test_the_state_is_that_of_kafkas_controllers_at_each_offset(tmp_path: Path) 
         assert compared >= 12
 
 
-@pytest.mark.parametrize("release", cases(MIXED_IN_CI[0], KAFKA_3))
+@in_full_size
+@pytest.mark.parametrize("release", [MIXED_IN_CI[0], KAFKA_3])
 def test_an_older_cluster_is_followed_and_a_brokers_port_is_named(
     tmp_path: Path, release: str
 ) -> None:

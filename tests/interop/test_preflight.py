@@ -26,7 +26,7 @@ from tests.harness.preflight import (
 )
 from tests.interop.cluster import HOST, Cluster, Node
 from tests.interop.mixed_quorum import CLUSTER_TOOL, FEATURE_TOOL, QUORUM_TOOL
-from tests.interop.operations import cases
+from tests.interop.operations import in_full_size
 
 pytestmark = pytest.mark.interop
 
@@ -203,6 +203,7 @@ def test_a_release_is_upgraded_without_kraft_version(static: Cluster) -> None:
     assert finalized(static, "kraft.version") == 0
 
 
+@in_full_size
 def test_static_voters_become_dynamic(static: Cluster) -> None:
     words = ("dynamic-quorum", *at(static))
     with connect_blocking(at(static)[1]) as admin:
@@ -236,6 +237,7 @@ def test_static_voters_become_dynamic(static: Cluster) -> None:
     assert (code, rules(document)) == (4, {("no-way-back", "kraft.version")})
 
 
+@in_full_size
 def test_a_controller_is_replaced(static: Cluster) -> None:
     with connect_blocking(at(static)[1]) as admin:
         leader = admin.describe_metadata_quorum().leader_id
@@ -263,7 +265,8 @@ def test_a_controller_is_replaced(static: Cluster) -> None:
     assert sorted([*({101, 102, 103} - {old}), 104]) == document["voters"]
 
 
-@pytest.mark.parametrize("release", cases("3.7.2", KAFKA_3))
+@in_full_size
+@pytest.mark.parametrize("release", ["3.7.2", KAFKA_3])
 def test_older_releases_cannot_make_voters_dynamic(release: str, tmp_path: Path) -> None:
     cluster = Cluster(kafka(release), tmp_path, CLUSTER_ID, is_static=True)
     cluster.reserve_controllers(101)
