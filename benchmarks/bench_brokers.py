@@ -16,7 +16,7 @@ same works with three brokers each. All takes 25 minutes, most of it the creatio
 ``brokers_known_write``  the same: from the moment at which the broker knows that leader
 
 The files of the brokers are in memory where there is room: on a disk each creation of so many files
-takes longer than the one before, by a third or more, whichever controllers ask for it.
+took longer than the one before, whichever controllers asked for it.
 """
 
 from __future__ import annotations

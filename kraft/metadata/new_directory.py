@@ -60,10 +60,12 @@ def new_directory(
     except OSError as error:
         raise _not_written(part, error) from error
     finally:
-        # What cannot be removed now is replaced by the next process.
-        with suppress(OSError):
-            _remove(part)
-        os.close(lock)
+        try:
+            # What cannot be removed now is replaced by the next process.
+            with suppress(OSError):
+                _remove(part)
+        finally:
+            os.close(lock)
 
 
 def check_is_new(target: Path, refusal: type[KraftError] = InvalidRequestError) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.harness import commands
 from tests.harness.commands import heed_interrupts
 
 DATA = Path(__file__).parents[1] / "data" / "kafka-4.3"
@@ -111,6 +112,21 @@ def test_wrong_usage_has_exit_code_2() -> None:
     assert kraft("nonsense").returncode == 2
     assert kraft("open").returncode == 2
     assert kraft("topics", "describe").returncode == 2
+
+
+def test_an_unknown_operation_lists_the_known_ones() -> None:
+    what = ("--allow-principal", "User:a", "--operation", "fly", "--topic", "t")
+    ran = kraft("acls", "add", *what, "--bootstrap-controller", "localhost:1")
+    assert ran.returncode == 2
+    assert "describe_configs" in ran.stderr
+
+
+@pytest.mark.parametrize("words", [["--help"], ["open", "nothing"], ["topics", "list", "--wrong"]])
+def test_a_forked_command_is_like_a_process(words: list[str]) -> None:
+    """The tests fork their commands from a process that has imported them."""
+    forked, process = commands.kraft(*words), commands.kraft(*words, program=commands.KRAFT)
+    assert forked.returncode == process.returncode
+    assert (forked.stdout, forked.stderr) == (process.stdout, process.stderr)
 
 
 def test_a_closed_pipe_ends_a_command_without_an_error() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+from itertools import permutations
 from pathlib import Path
 from random import Random
 
@@ -224,24 +225,48 @@ def test_a_broker_with_its_data_leads_whoever_returns_first(seed: int, tmp_path:
     held = saved.partition("t")["isr"]
     lost = set(dice.sample(ids, dice.randrange(len(ids) + 1)))
 
-    file = save_snapshot(
-        tmp_path / "source", saved.cluster, last_contained_log_timestamp_ms=0, timestamp_ms=0
-    )
-    backup = write_backup(
-        open_metadata(file), tmp_path / "backup", cluster_id=CLUSTER_ID, created_ms=NOW_MS
-    )
-    target = tmp_path / "new"
-    restore(backup, target, node_id=7, endpoints=(), timestamp_ms=NOW_MS)
-    restored = Lab(0)
-    restored.cluster = load_snapshot(MetadataDirectory.find(target).snapshots[0])
+    restored = restored_lab(saved, tmp_path)
     dice.shuffle(ids)
     for id in ids:
-        previous = -1 if id in lost else saved.cluster.state.brokers[id].epoch
-        asked = registration(id, incarnation=2, previous_broker_epoch=previous)
-        restored.do(
-            register_broker(restored.cluster, asked, next_offset=restored.cluster.next_offset)
-        )
-        restored.do(unfence_broker(restored.cluster, id))
+        come_back(restored, id, -1 if id in lost else saved.cluster.state.brokers[id].epoch)
     leader = restored.partition("t")["leader"]
     with_data = set(held) - lost
     assert leader in with_data if with_data else leader == saved.partition("t")["leader"]
+
+
+@pytest.mark.parametrize("order", permutations(range(3)))
+def test_without_elr_the_last_member_of_the_isr_that_returns_leads(
+    order: tuple[int, ...], tmp_path: Path
+) -> None:
+    """As after a restart of all brokers; until then the partition has no leader."""
+    saved = Lab(3)
+    saved.create("t", [0, 1, 2])
+    saved.create("one", [1])
+    restored = restored_lab(saved, tmp_path)
+    for id in order:
+        assert restored.partition("t")["leader"] == -1
+        come_back(restored, id, -1)
+    assert restored.partition("t")["leader"] == order[-1]
+    assert restored.partition("one")["leader"] == 1
+
+
+def restored_lab(saved: Lab, directory: Path) -> Lab:
+    """Return the cluster that starts from a backup of another one."""
+    file = save_snapshot(
+        directory / "source", saved.cluster, last_contained_log_timestamp_ms=0, timestamp_ms=0
+    )
+    backup = write_backup(
+        open_metadata(file), directory / "backup", cluster_id=CLUSTER_ID, created_ms=NOW_MS
+    )
+    target = directory / "new"
+    restore(backup, target, node_id=7, endpoints=(), timestamp_ms=NOW_MS)
+    restored = Lab(0)
+    restored.cluster = load_snapshot(MetadataDirectory.find(target).snapshots[0])
+    return restored
+
+
+def come_back(lab: Lab, id: int, previous_epoch: int) -> None:
+    """Register a broker that has restarted, and unfence it; -1 without a clean shutdown."""
+    asked = registration(id, incarnation=2, previous_broker_epoch=previous_epoch)
+    lab.do(register_broker(lab.cluster, asked, next_offset=lab.cluster.next_offset))
+    lab.do(unfence_broker(lab.cluster, id))
