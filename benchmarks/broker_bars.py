@@ -37,8 +37,8 @@ BROKER_ROWS = (
         "kafka_brokers_first_write",
         (at_least(5),),
         floor=None,
-        note="most of it the broker looks for the leader: it may wait for a connection to the one "
-        "that was killed",
+        note="Kafka's controllers without a leader say so at once, and the broker then waits for "
+        "a backoff or for the connection to the dead one; kraft's answer when there is a leader",
     ),
     Row(
         "the same, from when the broker knows the leader",

@@ -66,6 +66,7 @@ class NomineeState(EpochState):
     """An election of this node; it grants its own vote."""
 
     is_pre_vote: bool
+    is_without_leader = True
 
     def __init__(self, node: NodeState, handover: Handover) -> None:
         super().__init__(node, handover)

@@ -54,6 +54,8 @@ class EpochState(RoleState):
 
     #: Whether this node leads the epoch and its LeaderChange record is committed.
     is_active = False
+    #: Whether this node knows no leader, or does not reach the one that it knows.
+    is_without_leader = False
 
     def __init__(self, node: NodeState, handover: Handover) -> None:
         self.node = node
@@ -145,9 +147,25 @@ class EpochState(RoleState):
             self.serve_fetch(request, reply_to)
 
     def serve_fetch(self, request: FetchRequest, reply_to: int) -> None:
-        """Respond to a valid Fetch."""
-        response = self.empty_fetch(self.leader_error(request.epoch))
-        self.node.outbox.respond(reply_to, response, needs=Needs.EPOCH)
+        """Respond to a valid Fetch; an observer's may wait until there is a leader.
+
+        A broker that loses the leader asks all controllers in turn. Kafka's answer at once, and the
+        broker waits for a backoff, or for the connection to the dead one, while the next is
+        elected. A voter's fetch never waits: it sends no request for votes meanwhile.
+        """
+        node = self.node
+        error = self.leader_error(request.epoch)
+        wait_ms = min(request.max_wait_ms, self.config.fetch_timeout_ms)
+        if (
+            error in (NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH)
+            and self.is_without_leader
+            and not node.is_shutting_down
+            and wait_ms
+            and request.replica.id not in node.voters.ids
+        ):
+            node.waiting_for_leader.add(reply_to, request, node.now_ms + wait_ms)
+            return
+        node.outbox.respond(reply_to, self.empty_fetch(error), needs=Needs.EPOCH)
 
     def empty_fetch(self, error: int) -> FetchResponse:
         node = self.node

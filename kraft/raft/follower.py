@@ -69,6 +69,8 @@ class FollowerState(EpochState):
         self.update_voter_at_ms = node.now_ms + self.config.update_voter_period_ms
         #: Whether the leader has sent a valid response since this role began.
         self.has_fetched = False
+        #: The connection to the leader has failed since its last response, or it has resigned.
+        self.is_without_leader = False
         #: The high watermark of the leader's last response; -1 before the first.
         self.leader_high_watermark = -1
         #: The order of the elections after the leader's resignation; None if it has not resigned,
@@ -170,6 +172,7 @@ class FollowerState(EpochState):
             self._preferred_candidates = None
         self.fetch_deadline_ms = node.now_ms + self.config.fetch_timeout_ms
         self.has_fetched = True
+        self.is_without_leader = False
 
     # -- fetches
 
@@ -399,6 +402,7 @@ class FollowerState(EpochState):
     def note_leader_resigned(self, request: EndQuorumEpochRequest) -> None:
         node = self.node
         node.resigned_epoch = node.epoch
+        self.is_without_leader = True
         # Of all nodes: the leader may be asked as a bootstrap server too.
         in_flight = node.connections.in_flight.values()
         self._sent_before_resignation = [sent.request for sent in in_flight]
@@ -497,6 +501,8 @@ class FollowerState(EpochState):
             self.node.back_off(source)
 
     def handle_request_failed(self, failed: InFlight, *, is_unsupported: bool) -> None:
+        if failed.destination == self.node.leader_id:
+            self.is_without_leader = True
         if is_unsupported and isinstance(failed.request, UpdateRaftVoterRequest):
             # The leader cannot be updated: there is nothing more to send.
             self.has_updated_leader = True

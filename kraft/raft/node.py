@@ -54,6 +54,7 @@ from kraft.raft.interface import (
 )
 from kraft.raft.leader import LeaderState
 from kraft.raft.log_view import LogView
+from kraft.raft.outbox import Needs
 from kraft.raft.resigned import ResignedState
 from kraft.raft.rpc import (
     AddRaftVoterRequest,
@@ -162,6 +163,8 @@ class Node(NodeState):
         if event is not None:
             _HANDLERS[type(event)](self, event)
         self._poll()
+        if self.waiting_for_leader.waiting:
+            self._answer_waiting_for_leader()
         ready = self.outbox.take()
         role_state, role = self.role_state, self.role
         # A leader that resigned is not announced any more (KAFKA-17333).
@@ -196,12 +199,24 @@ class Node(NodeState):
             if self.role is role and self.epoch == epoch:
                 return
 
+    def _answer_waiting_for_leader(self) -> None:
+        """Answer the fetches whose time is over, or all of them if there is a leader."""
+        waiting, role_state = self.waiting_for_leader, self.role_state
+        for reply_to, request in waiting.pop_late(self.now_ms):
+            response = role_state.empty_fetch(role_state.leader_error(request.epoch))
+            self.outbox.respond(reply_to, response, needs=Needs.EPOCH)
+        if not role_state.is_without_leader or self.is_shutting_down:
+            for reply_to, (request, _) in list(waiting.waiting.items()):
+                waiting.pop(reply_to)
+                role_state.serve_fetch(request, reply_to)
+
     def _wake_at_ms(self) -> float:
         now_ms = self.now_ms
         with_backoffs = self.role is not Role.LEADER
         wake = min(
             self.shutdown_deadline_ms,
             self.role_state.wake_at_ms(),
+            self.waiting_for_leader.next_deadline_ms,
             self.connections.next_timer_ms(now_ms, with_backoffs=with_backoffs),
         )
         return wake if wake > now_ms else now_ms + 1.0
@@ -236,6 +251,7 @@ class Node(NodeState):
                 raise AssertionError(f"the driver answers {request!r}")
 
     def _on_abandoned(self, event: RequestAbandoned) -> None:
+        self.waiting_for_leader.pop(event.reply_to)
         self.role_state.handle_abandoned(event.reply_to)
 
     # -- responses

@@ -21,6 +21,7 @@ from typing import NamedTuple
 from kraft.raft.config import RaftSettings
 from kraft.raft.connections import NEVER, Connections
 from kraft.raft.election_state import NO_LEADER, ElectionState
+from kraft.raft.fetch_purgatory import FetchPurgatory
 from kraft.raft.interface import (
     DropSnapshotDownload,
     Role,
@@ -118,6 +119,8 @@ class NodeState:
         self.download: SnapshotDownload | None = None
         self.shutdown_deadline_ms = NEVER
         self.outbox = Outbox(log)
+        #: Observers' fetches that wait until this node knows a leader, or leads.
+        self.waiting_for_leader = FetchPurgatory()
         self.connections = Connections(config.request_timeout_ms, config.retry_backoff_ms)
         self.bootstrap_servers = bootstrap_servers_of(config)
         #: The correlation of the last request to each bootstrap server that was ever asked.

@@ -16,6 +16,8 @@ from kraft.raft.transitions import TransitionCause
 class UnattachedState(EpochState):
     """The role of a node without a leader."""
 
+    is_without_leader = True
+
     def poll(self) -> None:
         node = self.node
         if node.is_shutting_down:
