@@ -155,8 +155,10 @@ broker-faults: ROUNDS ?= 50
 broker-faults: build
 	BROKER_FAULTS=$(ROUNDS) $(if $(SEED),SEED=$(SEED)) $(BIN)/python -m pytest tests/interop/test_broker_faults.py -m interop -s
 
+# Brokers and controllers of 3.9, 4.1 and 4.3, plain and secured: CLUSTERS=all.
+transplant: CLUSTERS ?= 4.3.1-static-plaintext 4.3.1-dynamic-plaintext
 transplant: build
-	TRANSPLANT_PARTITIONS=2000 TRANSPLANT_VOTERS="static dynamic" $(BIN)/python -m pytest tests/interop/test_transplant.py -m interop -s
+	TRANSPLANT_PARTITIONS=2000 TRANSPLANT="$(CLUSTERS)" $(BIN)/python -m pytest tests/interop/test_transplant.py -m interop -s
 
 # Brokers of Kafka 3.9, 4.1 and 4.3 and a mixture of them, with static and dynamic voters, plaintext
 # and secured, and an upgrade from 3.9 to 4.3; takes half an hour. LIVES="4.3.1-static-secured" runs some.

@@ -230,7 +230,11 @@ class QuorumClient:
             raise QuorumUnreachableError(f"ApiVersions: {host}:{port}: {error}") from error
 
     def describe_cluster(self) -> ClusterDescription:
-        """Return the cluster's id, controllers and leader, as the first controller sees them."""
+        """Return the cluster's id, controllers and leader, as the first controller sees them.
+
+        A controller of Kafka's that has just started does not know the metadata.version yet, and
+        says that it is too low: the leader knows.
+        """
         connection = self._any_connection(time.monotonic() + self.timeout_s)
         try:
             cluster = connection.describe_cluster()
@@ -241,6 +245,8 @@ class QuorumClient:
             raise QuorumUnreachableError(
                 f"DescribeCluster: {host}:{port}: {advice or error}"
             ) from error
+        if cluster.error == UNSUPPORTED_VERSION and not connection.is_leader and self._find_leader():
+            return self.describe_cluster()
         if cluster.error != NONE:
             raise QuorumRefusedError(cluster.error, "DescribeCluster", cluster.message)
         return cluster

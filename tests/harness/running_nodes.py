@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Self
 
 from kraft import errors
+from kraft.errors import UnsupportedVersionError
 from kraft.network.transport import Transport, TransportConfig
 from kraft.protocol.api_versions import NodeFeatures
 from kraft.protocol.describe_cluster import DESCRIBE_CLUSTER, ClusterDescription
@@ -46,6 +47,8 @@ class RunningNodes:
     serves_describe_cluster: bool = True
     #: Nodes that DescribeCluster does not know.
     unregistered: tuple[int, ...] = ()
+    #: Nodes that do not know the metadata.version yet.
+    starting: tuple[int, ...] = ()
     asked: list[tuple[int, m.Request]] = field(default_factory=list)
     ports: dict[int, int] = field(default_factory=dict)
     transports: dict[int, Transport] = field(default_factory=dict)
@@ -93,7 +96,7 @@ class RunningNodes:
     async def _start(self) -> None:
         for id in range(self.count):
             at = (Endpoint(LISTENER, "127.0.0.1", 0),)
-            describe_cluster = describe_cluster_api(lambda listener: self._cluster())
+            describe_cluster = describe_cluster_api(partial(self._cluster, id))
             handlers = {DESCRIBE_CLUSTER.key: handler_of(describe_cluster, None, None, Counter())}
             self.transports[id] = Transport(
                 TransportConfig(id, at),
@@ -109,7 +112,9 @@ class RunningNodes:
         for transport in self.transports.values():
             await transport.close()
 
-    def _cluster(self) -> ClusterDescription:
+    def _cluster(self, id: int, listener: str) -> ClusterDescription:
+        if id in self.starting:
+            raise UnsupportedVersionError("not supported with the current MetadataVersion")
         controllers = {
             id: ("127.0.0.1", port)
             for id, port in self.ports.items()

@@ -1,8 +1,7 @@
 """Apache Kafka's brokers in three racks, on a quorum of three kraft controllers.
 
-A `Variant` says which releases the brokers have, whether the voters are static, and whether the
-listeners are secured. `BrokerLives` ends and starts brokers, writes numbered records, reads them
-back, and reads the quorum's committed metadata.
+`BrokerLives` ends and starts brokers, writes numbered records, reads them back, and reads the
+quorum's committed metadata.
 
 `BROKER_LIVES=all` selects the variants of `make broker-lives`; `BROKER_LIVES` may also name some of
 them, separated by spaces. `BROKER_LIVES_CONTROL=1` runs Kafka's own controllers instead of kraft's.
@@ -17,7 +16,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -30,13 +28,8 @@ from kraft.metadata.quorum_reader import read_metadata
 from kraft.metadata.verification import verify
 from kraft.metadata.verification_findings import Severity
 from kraft.network.quorum_client import QuorumClient
-from kraft.server.config.key_stores import read_client_security
-from tests.harness.certificates import authority
-from tests.harness.configurations import write_properties
-from tests.harness.kafka_jars import KAFKA_3, KAFKA_4, kafka
+from tests.harness.kafka_jars import KAFKA_4, kafka
 from tests.interop.cluster import (
-    ADMIN_PASSWORD,
-    ADMIN_USER,
     HOST,
     Cluster,
     ClusterError,
@@ -44,23 +37,18 @@ from tests.interop.cluster import (
     Node,
     wait_for,
 )
+from tests.interop.cluster_variants import BROKERS, ClusterSecurity, Variant, asked_variants
 from tests.interop.kafka_faults import check_errors
 from tests.interop.kraft_node import CLEANING, KraftNode, add_kraft_controller
 from tests.interop.mixed_quorum import FAULT, METADATA_LOG
 from tests.interop.scenario import CONTROLLERS, RACKS
 
-BROKERS = tuple(RACKS)
-ASKED = os.environ.get("BROKER_LIVES", "")
+#: One variant in CI.
+VARIANTS = asked_variants(os.environ.get("BROKER_LIVES", ""), f"{KAFKA_4}-dynamic-secured")
 IS_FULL_SIZE = "BROKER_LIVES" in os.environ
 IS_CONTROL = os.environ.get("BROKER_LIVES_CONTROL", "") == "1"
 CLUSTER_ID = "bGl2ZXMgb2YgYnJva2Vycw"
-RELEASES = (KAFKA_3, "4.1.1", KAFKA_4)
 RUNNING = "The broker has been unfenced. Transitioning from RECOVERY to RUNNING."
-SCRAM = f"SCRAM-SHA-256=[name={ADMIN_USER},password={ADMIN_PASSWORD}]"
-LOGIN = (
-    "org.apache.kafka.common.security.scram.ScramLoginModule required "
-    f'username="{ADMIN_USER}" password="{ADMIN_PASSWORD}";'
-)
 #: The settings of all nodes: a snapshot every 20 kB; old log is deleted.
 SETTINGS = {
     "broker.session.timeout.ms": "5000",
@@ -79,50 +67,6 @@ START_TIMEOUT_S = 60.0
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 
 
-@dataclass(frozen=True)
-class Variant:
-    """The brokers, the kind of quorum, and the listeners of one cluster."""
-
-    releases: tuple[str, ...]
-    is_static: bool
-    is_secured: bool
-
-    def __str__(self) -> str:
-        brokers = self.releases[0] if len({*self.releases}) == 1 else "mixed"
-        voters = "static" if self.is_static else "dynamic"
-        return f"{brokers}-{voters}-{'secured' if self.is_secured else 'plaintext'}"
-
-    @property
-    def level(self) -> str:
-        """Return the release at which the cluster is formatted: that of its oldest broker."""
-        return ".".join(min(self.releases).split(".")[:2])
-
-
-OF_ALL = [
-    *((release,) * len(BROKERS) for release in RELEASES),
-    RELEASES,
-]
-EVERY = {
-    str(one): one
-    for brokers, is_static, is_secured in product(OF_ALL, (True, False), (True, False))
-    for one in (Variant(brokers, is_static, is_secured),)
-}
-#: Each set of brokers with both kinds of quorum and both kinds of listeners, and each kind of
-#: quorum with both kinds of listeners.
-MATRIX = [
-    Variant(brokers, is_static, is_secured=is_static == bool(number % 2))
-    for number, brokers in enumerate(OF_ALL)
-    for is_static in (True, False)
-]
-
-
-def asked_variants() -> list[Variant]:
-    """Return the variants that BROKER_LIVES names; one for CI without it."""
-    if ASKED in ("", "all"):
-        return MATRIX if ASKED else [EVERY[f"{KAFKA_4}-dynamic-secured"]]
-    return [EVERY[name] for name in ASKED.split()]
-
-
 @dataclass
 class BrokerLives:
     """The cluster, and the number of records that each partition has."""
@@ -134,38 +78,9 @@ class BrokerLives:
 
     # -- clients
 
-    @property
-    def client_security(self) -> dict[str, str]:
-        """Return the settings of a client of the brokers."""
-        if not self.variant.is_secured:
-            return {}
-        return self._trust | {
-            "security.protocol": "SASL_SSL",
-            "sasl.mechanism": "SCRAM-SHA-256",
-            "sasl.jaas.config": LOGIN,
-        }
-
     @cached_property
-    def _trust(self) -> dict[str, str]:
-        # Written once: the nodes load a changed file again, and one being written is damaged.
-        path = self.cluster.directory / "authority.pem"
-        path.write_text(authority().pem)
-        return {"ssl.truststore.type": "PEM", "ssl.truststore.location": str(path)}
-
-    def keys(self, name: str) -> dict[str, str]:
-        """Return the settings of a process that has this name in its certificate."""
-        path = self.cluster.directory / f"{name}.pem"
-        if not path.exists():
-            path.write_text(authority().issue(name).pem)
-        return self._trust | {"ssl.keystore.type": "PEM", "ssl.keystore.location": str(path)}
-
-    @cached_property
-    def controller_client(self) -> Path:
-        """Return the file of a client of the controllers, for `--command-config`."""
-        path = self.cluster.directory / "client.properties"
-        secured = {"security.protocol": "SSL"} | self.keys(ADMIN_USER)
-        write_properties(path, secured if self.variant.is_secured else {})
-        return path
+    def security(self) -> ClusterSecurity:
+        return ClusterSecurity(self.cluster, is_secured=self.variant.is_secured)
 
     @property
     def at(self) -> str:
@@ -179,15 +94,12 @@ class BrokerLives:
     @cached_property
     def ask(self) -> Driver:
         """Return Kafka's Admin client for the brokers."""
-        return self.cluster.driver(security=self.client_security)
+        return self.cluster.driver(security=self.security.client)
 
     def metadata(self) -> Metadata:
         """Return the committed metadata, read from the leader of the quorum."""
         servers = [(HOST, node.port) for node in self.controllers]
-        security = None
-        if self.variant.is_secured:
-            given = {"security.protocol": "SSL"} | self.keys(ADMIN_USER)
-            security = read_client_security(given, self.controller_client)
+        security = self.security.controller_client
         try:
             with QuorumClient(servers, timeout_s=5.0, security=security) as client:
                 return read_metadata(client)
@@ -305,7 +217,7 @@ class BrokerLives:
     @property
     def _client(self) -> dict[str, str]:
         addresses = ",".join(self.cluster.nodes[id].address for id in BROKERS)
-        return {"bootstrap.servers": addresses} | self.client_security
+        return {"bootstrap.servers": addresses} | self.security.client
 
     # -- logs
 
@@ -342,15 +254,15 @@ def formatted_cluster(variant: Variant, directory: Path) -> Iterator[BrokerLives
         for id, release in zip(BROKERS, variant.releases, strict=True):
             broker = cluster.add_broker(id, RACKS[id])
             broker.jars = kafka(release)
-        if variant.is_secured:
-            _secure(lives)
+        lives.security.secure(*cluster.nodes.values())
         voters = ",".join(
             f"{id}@{HOST}:{port}:{random_uuid()!s}" for id, port in cluster.controller_ports.items()
         )
         initial = () if variant.is_static else ("--initial-controllers", voters)
-        scram = ("--add-scram", SCRAM) if variant.is_secured else ()
         for id in CONTROLLERS:
-            cluster.nodes[id].format(CLUSTER_ID, *initial, "-r", variant.level, *scram)
+            cluster.nodes[id].format(
+                CLUSTER_ID, *initial, "-r", variant.level, *lives.security.scram
+            )
         for id in BROKERS:
             cluster.nodes[id].format(CLUSTER_ID, *lives.broker_format())
         yield lives
@@ -364,29 +276,6 @@ def _add_controller(lives: BrokerLives, id: int) -> None:
     else:
         add_kraft_controller(lives.cluster, id).program = CLEANING
     lives.cluster.nodes[id].settings |= SMALL_SEGMENTS
-
-
-def _secure(lives: BrokerLives) -> None:
-    """Require certificates at the controllers, and SCRAM over TLS at the brokers."""
-    names = [f"controller-{id}" for id in CONTROLLERS] + [f"broker-{id}" for id in BROKERS]
-    for node in lives.cluster.nodes.values():
-        node.settings |= lives.keys(f"{node.role}-{node.id}") | {
-            "listener.security.protocol.map": "CONTROLLER:SSL,CLIENTS:SASL_SSL",
-            "super.users": ";".join(f"User:{name}" for name in (*names, ADMIN_USER)),
-        }
-        if node.role == "controller":
-            node.settings |= {
-                "ssl.client.auth": "required",
-                "ssl.principal.mapping.rules": "RULE:^CN=(.*)$/$1/",
-            }
-        else:
-            node.settings |= {
-                "listeners": f"CLIENTS://{HOST}:{node.port}",
-                "inter.broker.listener.name": "CLIENTS",
-                "sasl.enabled.mechanisms": "SCRAM-SHA-256",
-                "sasl.mechanism.inter.broker.protocol": "SCRAM-SHA-256",
-                "listener.name.clients.scram-sha-256.sasl.jaas.config": LOGIN,
-            }
 
 
 def check_nodes(lives: BrokerLives, *, provoked: tuple[str, ...] = ()) -> None:

@@ -33,6 +33,8 @@ HOST = "127.0.0.1"
 T = TypeVar("T")
 # Names and passwords of a cluster that runs for a minute on loopback.
 ADMIN_USER, ADMIN_PASSWORD = "admin", "admin-of-a-throwaway-cluster"
+#: The option value of a tool that formats a directory with this user.
+SCRAM = f"SCRAM-SHA-256=[name={ADMIN_USER},password={ADMIN_PASSWORD}]"
 TOKEN_KEY = "key-of-a-throwaway-cluster"
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 30.0

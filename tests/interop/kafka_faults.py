@@ -19,6 +19,9 @@ KAFKAS_OWN_ERRORS = (
     # A controller listens before it has a raft manager and a publisher of features to ask.
     r"Unexpected error handling request RequestHeader\(apiKey=API_VERSIONS.*\n"
     r"java\.lang\.NullPointerException: .*\.(?:raftManager|featuresPublisher)\(\)\" is null",
+    # A controller that has just started does not know the metadata.version yet.
+    r"Unexpected error handling request RequestHeader\(apiKey=DESCRIBE_CLUSTER.*\n"
+    r".*\.UnsupportedVersionException: Direct-to-controller communication is not supported",
     # A broker with new partitions of a topic that it has already.
     r"Expected partition .* to exist, but it was missing\. Creating",
     # A broker of 4.1 that has started again, while its image has its earlier registration still:

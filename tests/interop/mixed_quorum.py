@@ -24,6 +24,7 @@ import kraft
 from kraft._core.log.log import Log
 from kraft.cli.commands import app
 from kraft.errors import KraftError
+from kraft.network.controller_connection import ClientSecurity
 from kraft.network.quorum_client import QuorumClient
 from kraft.raft.rpc import DescribeQuorumResponse
 from tests.interop.cluster import HOST, Cluster, ClusterError, Driver, Node, wait_for
@@ -56,6 +57,8 @@ class MixedQuorum:
     """The controllers of one cluster, Kafka's and kraft's."""
 
     cluster: Cluster
+    #: What kraft's client needs at secured listeners.
+    security: ClientSecurity | None = None
     _acls: int = 0
     _admin: Driver | None = field(default=None, repr=False)
     _is_admin_stale: bool = False
@@ -119,7 +122,8 @@ class MixedQuorum:
         """Return the quorum's description by this node, or by any that runs."""
         asked = self.running if node_id is None else [self.nodes[node_id]]
         try:
-            with QuorumClient([(HOST, node.port) for node in asked], timeout_s=2.0) as client:
+            servers = [(HOST, node.port) for node in asked]
+            with QuorumClient(servers, timeout_s=2.0, security=self.security) as client:
                 return client.describe_quorum()
         except KraftError as error:
             raise ClusterError(str(error)) from error

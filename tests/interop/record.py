@@ -32,6 +32,7 @@ from tests.interop import keep, scenario, tools
 from tests.interop.cluster import (
     ADMIN_PASSWORD,
     ADMIN_USER,
+    SCRAM,
     Cluster,
     ClusterError,
     sasl_client,
@@ -40,7 +41,6 @@ from tests.interop.cluster import (
 from tests.interop.scenario import CONTROLLERS, RACKS, Stage, upgrade
 
 DATA = kafka_jars.PROJECT / "tests" / "data"
-SCRAM = f"SCRAM-SHA-256=[name={ADMIN_USER},password={ADMIN_PASSWORD}]"
 TOPIC_TOOL = "org.apache.kafka.tools.TopicCommand"
 FILTERS = (
     "under-replicated-partitions",

@@ -22,18 +22,17 @@ from kraft.metadata.facade import Metadata
 from kraft.records.versions import MetadataVersion
 from tests.harness.commands import printed
 from tests.interop.broker_lives import (
-    BROKERS,
     CLEAN_SHUTDOWN,
     CLUSTER_ID,
     IS_FULL_SIZE,
+    VARIANTS,
     BrokerLives,
-    Variant,
-    asked_variants,
     check_nodes,
     formatted_cluster,
     partition,
 )
 from tests.interop.cluster import ClusterError, wait_for
+from tests.interop.cluster_variants import BROKERS, Variant
 from tests.interop.mixed_quorum import METADATA_LOG
 from tests.interop.scenario import RACKS
 
@@ -45,7 +44,7 @@ NO_CONTROLLER = "could not be established"
 PROVOKED = (r"/3/data-1",)
 
 
-@pytest.fixture(scope="module", params=asked_variants(), ids=str)
+@pytest.fixture(scope="module", params=VARIANTS, ids=str)
 def lives(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[BrokerLives]:
@@ -70,7 +69,12 @@ def test_brokers_start_before_the_controllers(lives: BrokerLives) -> None:
         node.start()
     for id in BROKERS:
         lives.wait_until_running(id)
-    at = ("--bootstrap-controller", lives.at, "--command-config", lives.controller_client)
+    at = (
+        "--bootstrap-controller",
+        lives.at,
+        "--command-config",
+        lives.security.controller_client_file,
+    )
     listed = {one["brokerId"]: one for one in json.loads(printed("brokers", "list", *at, "--json"))}
     assert {id: one["rack"] for id, one in listed.items()} == RACKS
     assert {one["state"] for one in listed.values()} == {"unfenced"}

@@ -17,14 +17,13 @@ from tests.harness.commands import kraft
 from tests.harness.kafka_jars import KAFKA_3, KAFKA_4, kafka
 from tests.harness.preflight import preflight, rules, until
 from tests.interop.broker_lives import (
-    BROKERS,
     IS_FULL_SIZE,
     BrokerLives,
-    Variant,
     check_nodes,
     formatted_cluster,
 )
 from tests.interop.cluster import wait_for
+from tests.interop.cluster_variants import BROKERS, Variant
 from tests.interop.mixed_quorum import FEATURE_TOOL
 from tests.interop.scenario import CONTROLLERS
 from tests.interop.verified_load import COPIES, LOAD_PARTITIONS, TOPIC, VerifiedLoad

@@ -14,8 +14,8 @@ from kraft.records import Config
 from tests.harness.kafka_jars import KAFKA_4, kafka
 from tests.harness.metadata_files import read_text
 from tests.interop import agreement, keep, scenario
-from tests.interop.cluster import Cluster, wait_for
-from tests.interop.record import FILTERS, SCRAM, Recording, play, start
+from tests.interop.cluster import SCRAM, Cluster, wait_for
+from tests.interop.record import FILTERS, Recording, play, start
 from tests.interop.tool_text import described
 
 pytestmark = pytest.mark.interop

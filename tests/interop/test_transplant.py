@@ -8,7 +8,7 @@ have the same log.
 
 In CI the voters are static and there are a few dozen partitions. `TRANSPLANT_PARTITIONS=2000` is
 the full size: it also measures Kafka's own rolling restart of its controllers in the same run.
-`TRANSPLANT_VOTERS="static dynamic"` runs both kinds.
+`TRANSPLANT` names the clusters, or is "all": releases, voters, plain or secured listeners.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from kraft.metadata.verification_findings import Severity
 from tests.harness.commands import kraft, printed
 from tests.harness.kafka_jars import KAFKA_4, kafka
 from tests.interop.cluster import HOST, Cluster, Driver, Node, wait_for
+from tests.interop.cluster_variants import BROKERS, ClusterSecurity, Variant, asked_variants
 from tests.interop.kafka_faults import check_errors, check_fences
 from tests.interop.kraft_node import KraftNode
 from tests.interop.mixed_quorum import FAULT, METADATA_LOG, QUORUM_TOOL, MixedQuorum, log_bytes
@@ -46,9 +47,8 @@ from tests.interop.verified_load import (
 
 PARTITIONS = int(os.environ.get("TRANSPLANT_PARTITIONS", "36"))
 IS_FULL_SIZE = "TRANSPLANT_PARTITIONS" in os.environ
-VOTERS = os.environ.get("TRANSPLANT_VOTERS", "static").split()
+VARIANTS = asked_variants(os.environ.get("TRANSPLANT", ""), f"{KAFKA_4}-static-plaintext")
 KAFKAS, KRAFTS = (101, 102, 103), (111, 112, 113)
-BROKERS = tuple(RACKS)
 #: The bar: the longest wait of a producer, compared with Kafka's own rolling restart.
 PAUSE_RATIO = 1.5
 QUIET_S = 15
@@ -84,7 +84,8 @@ class Transplant:
     quorum: MixedQuorum
     ask: Driver
     load: VerifiedLoad
-    is_static: bool
+    variant: Variant
+    security: ClusterSecurity
     pauses: dict[str, int] = field(default_factory=dict)
     _topics: int = 0
 
@@ -93,20 +94,24 @@ class Transplant:
         return self.quorum.cluster
 
     @property
-    def at(self) -> str:
-        return ",".join(node.address for node in self.quorum.running)
+    def at(self) -> tuple[str, ...]:
+        """Return the options of a command that asks the controllers."""
+        addresses = ",".join(node.address for node in self.quorum.running)
+        file = str(self.security.controller_client_file)
+        client = ("--command-config", file) if self.variant.is_secured else ()
+        return ("--bootstrap-controller", addresses, *client)
 
     def run(self, *, is_back: bool) -> None:
         """Type what the plan says, as in the guide."""
         options = ["--back"] if is_back else []
-        if not self.is_static:
+        if not self.variant.is_static:
             for id in KAFKAS if is_back else KRAFTS:
                 new = self.prepare(id, is_back)
                 if is_back:
                     # The directory that Kafka left: an added voter has an empty one.
                     shutil.rmtree(new.metadata_directory)
                 options += ["--replacement", str(new.properties)]
-        ran = kraft("transplant", "plan", *options, "--bootstrap-controller", self.at, "--json")
+        ran = kraft("transplant", "plan", *options, *self.at, "--json")
         document = json.loads(ran.stdout)
         assert ran.returncode == 0, document["findings"]
         assert document["canStart"]
@@ -153,7 +158,9 @@ class Transplant:
     def prepare(self, node_id: int, is_kafka: bool) -> Node:
         """Put Kafka's or kraft's program on a controller's machine; settings and files stay."""
         if node_id not in self.cluster.nodes:
-            self.cluster.add_controller(node_id).write_properties()
+            added = self.cluster.add_controller(node_id)
+            self.security.secure(added)
+            added.write_properties()
         old = self.cluster.nodes[node_id]
         kind = Node if is_kafka else KraftController
         if type(old) is kind or old.process is not None:
@@ -186,26 +193,24 @@ class Transplant:
         """Kafka's own rolling restart, the leader last."""
         leader = self.quorum.described().leader_id
         for id in sorted(KAFKAS, key=lambda id: id == leader):
-            printed(
-                *("transplant", "check", "--controller-id", id, "--wait", 60),
-                *("--bootstrap-controller", self.at),
-            )
+            printed("transplant", "check", "--controller-id", id, "--wait", 60, *self.at)
             self.stop(id)
             self.quorum.start(id)
             self.create_topic()
-        printed("transplant", "check", "--wait", 60, "--bootstrap-controller", self.at)
+        printed("transplant", "check", "--wait", 60, *self.at)
 
 
-@pytest.fixture(params=VOTERS)
+@pytest.fixture(params=VARIANTS, ids=str)
 def transplant(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Transplant]:
     """Run three controllers and three brokers of Apache Kafka, under load."""
-    is_static = request.param == "static"
-    cluster = Cluster(
-        kafka(KAFKA_4), tmp_path_factory.mktemp("transplant"), "dHJhbnNwbGFudCBvZiBpdA", is_static
-    )
-    cluster.reserve_controllers(*KAFKAS, *(() if is_static else KRAFTS))
+    variant: Variant = request.param
+    directory = tmp_path_factory.mktemp("transplant")
+    jars = kafka(max(variant.releases))
+    cluster = Cluster(jars, directory, "dHJhbnNwbGFudCBvZiBpdA", variant.is_static)
+    security = ClusterSecurity(cluster, is_secured=variant.is_secured)
+    cluster.reserve_controllers(*KAFKAS, *(() if variant.is_static else KRAFTS))
     # Kafka's defaults: a controller is replaced within the session of the brokers.
     cluster.settings |= {
         "broker.heartbeat.interval.ms": "2000",
@@ -216,26 +221,31 @@ def transplant(
         voters = ",".join(
             f"{id}@{HOST}:{cluster.controller_ports[id]}:{random_uuid()!s}" for id in KAFKAS
         )
-        initial = () if is_static else ("--initial-controllers", voters)
+        initial = () if variant.is_static else ("--initial-controllers", voters)
+        level = ("-r", variant.level)
         for id in KAFKAS:
             node = cluster.add_controller(id)
             node.settings.update(KAFKAS_FILE)
-            node.format(cluster.cluster_id, *initial)
-        for id in BROKERS:
+            security.secure(node)
+            node.format(cluster.cluster_id, *initial, *level, *security.scram)
+        for id, release in zip(BROKERS, variant.releases, strict=True):
             broker = cluster.add_broker(id, RACKS[id])
+            broker.jars = kafka(release)
             broker.settings.update(DEFAULTS_OF_BROKERS)
-            broker.format(cluster.cluster_id, *cluster.broker_format())
+            security.secure(broker)
+            broker.format(cluster.cluster_id, *cluster.broker_format(), *level)
         cluster.start()
-        mixed = MixedQuorum(cluster)
+        mixed = MixedQuorum(cluster, security.controller_client)
         mixed.wait_for_leader(*KAFKAS)
-        ask = cluster.driver()
+        ask = cluster.driver(security=security.client)
         wait_for("all brokers", lambda: ask("brokers") == list(BROKERS), 60)
         create_topics(ask)
         create_others(ask)
         brokers = [cluster.nodes[id] for id in BROKERS]
-        load = VerifiedLoad(cluster.jars, brokers, cluster.directory / "load.log")
+        log = cluster.directory / "load.log"
+        load = VerifiedLoad(kafka(KAFKA_4), brokers, log, security.client)
         with load.process:
-            yield Transplant(mixed, ask, load, is_static)
+            yield Transplant(mixed, ask, load, variant, security)
     finally:
         cluster.kill()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +26,17 @@ DEFAULTS_OF_BROKERS = {
 class VerifiedLoad:
     """The running load; ``process`` is a context manager. The topics must exist."""
 
-    def __init__(self, jars: Jars, brokers: Iterable[Node], log: Path) -> None:
+    def __init__(
+        self,
+        jars: Jars,
+        brokers: Iterable[Node],
+        log: Path,
+        security: Mapping[str, str] | None = None,
+    ) -> None:
         servers = ",".join(node.address for node in brokers)
         command = jars.command(
             "VerifiedLoad", servers, TOPIC, COPIES, str(LOAD_PARTITIONS), str(PAUSE_MS),
+            json.dumps(security or {}),
             classes=jars.compiled("NumberedRecords", "VerifiedLoad"),
         )  # fmt: skip
         with log.open("ab") as errors:

@@ -27,7 +27,7 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
  * read_committed, sendOffsetsToTransaction).
  *
  * Arguments: bootstrap servers, topic, topic of the copies, partitions of both, pause between records
- * in ms. Commands on standard input, one a line, each answered by one line of JSON: "mark" has the
+ * in ms; if there is a sixth one, the settings of the clients as a JSON object. Commands on standard input, one a line, each answered by one line of JSON: "mark" has the
  * longest time that a record waited for its acknowledgement since the last mark, and the
  * transactions since then; "end" stops the load, reads both topics, and says what is missing,
  * repeated or out of order.
@@ -42,6 +42,7 @@ public final class VerifiedLoad {
     private final String copies;
     private final int partitions;
     private final long pauseMs;
+    private final Map<String, String> client = new HashMap<>();
     private final long[] sent;
     private final AtomicLong acknowledged = new AtomicLong();
     private final AtomicLong failed = new AtomicLong();
@@ -52,13 +53,17 @@ public final class VerifiedLoad {
     private volatile boolean isWriting = true;
     private volatile boolean isComplete = false;
 
-    private VerifiedLoad(String[] arguments) {
+    private VerifiedLoad(String[] arguments) throws Exception {
         servers = arguments[0];
         topic = arguments[1];
         copies = arguments[2];
         partitions = Integer.parseInt(arguments[3]);
         pauseMs = Long.parseLong(arguments[4]);
         sent = new long[partitions];
+        if (arguments.length > 5) {
+            new ObjectMapper().readValue(arguments[5], Map.class).forEach((name, value) ->
+                    client.put((String) name, (String) value));
+        }
     }
 
     public static void main(String[] arguments) throws Exception {
@@ -191,6 +196,7 @@ public final class VerifiedLoad {
 
     private KafkaProducer<byte[], byte[]> producer(Map<String, String> more) {
         Properties config = new Properties();
+        config.putAll(client);
         config.put("bootstrap.servers", servers);
         config.put("enable.idempotence", "true");
         config.put("acks", "all");
@@ -201,6 +207,7 @@ public final class VerifiedLoad {
 
     private Properties reading(Map<String, String> more) {
         Properties config = new Properties();
+        config.putAll(client);
         config.put("bootstrap.servers", servers);
         config.put("auto.offset.reset", "earliest");
         config.putAll(more);

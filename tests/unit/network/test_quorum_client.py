@@ -57,6 +57,18 @@ def test_a_fetch_finds_a_leader_that_is_not_registered() -> None:
         assert [id for id, _ in nodes.asked] == [2, 2, 1]
 
 
+def test_the_leader_describes_the_cluster_where_a_controller_has_just_started() -> None:
+    with RunningNodes(starting=(2,)) as nodes, QuorumClient(nodes.addresses(2)) as client:
+        assert client.describe_cluster().controllers == dict(enumerate(nodes.addresses(0, 1, 2)))
+
+
+def test_a_cluster_that_is_too_old_to_describe_is_an_error() -> None:
+    with RunningNodes(starting=(0, 1, 2)) as nodes, QuorumClient(nodes.addresses(2)) as client:
+        with pytest.raises(QuorumRefusedError, match="Raise metadata.version first") as refused:
+            client.describe_cluster()
+        assert refused.value.kafka_code == errors.UNSUPPORTED_VERSION
+
+
 def test_another_controller_is_asked_where_one_names_no_leader() -> None:
     with RunningNodes(leader_id=-1) as blind, RunningNodes() as nodes:
         servers = [*blind.addresses(0), *nodes.addresses(0)]
