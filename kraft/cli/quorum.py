@@ -102,9 +102,19 @@ def add_controller(
     config: Annotated[
         Path | None,
         typer.Option(
-            *("--command-config", "--config", "-c"),
+            *("--config", "-c"),
             metavar="FILE",
-            help="The configuration of the controller to add; its directory must be formatted.",
+            help="The configuration of the controller to add; its directory must be formatted. "
+            "Default: --command-config, as in Kafka's tool.",
+            show_default=False,
+        ),
+    ] = None,
+    command_config: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="The settings of this client, as security.protocol. Default: the configuration "
+            "of the controller, which may have them too.",
             show_default=False,
         ),
     ] = None,
@@ -124,7 +134,10 @@ def add_controller(
     [bold]Examples[/bold]
 
       kraft quorum add-controller -c controller-4.properties --bootstrap-controller localhost:9093
+
+      kraft quorum add-controller -c controller-4.properties --command-config client.properties
     """
+    config = config or command_config
     if config is None:
         raise typer.BadParameter("name the configuration of the controller to add: -c FILE")
     new = controller_of(config)
@@ -134,8 +147,7 @@ def add_controller(
             "give --bootstrap-controller: the file has no controller.quorum.bootstrap.servers"
         )
     if not dry_run:
-        # As in Kafka's tool, the same file may have the client's security.protocol, ssl.*, sasl.*.
-        with QuorumOptions(controllers, config).open() as admin:
+        with QuorumOptions(controllers, command_config or config).open() as admin:
             _add_voter(admin, new, controllers)
     done = "DRY RUN of adding" if dry_run else "Added"
     print(

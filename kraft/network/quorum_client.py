@@ -245,7 +245,8 @@ class QuorumClient:
             raise QuorumUnreachableError(
                 f"DescribeCluster: {host}:{port}: {advice or error}"
             ) from error
-        if cluster.error == UNSUPPORTED_VERSION and not connection.is_leader and self._find_leader():
+        may_start = cluster.error == UNSUPPORTED_VERSION and not connection.is_leader
+        if may_start and self._find_leader():
             return self.describe_cluster()
         if cluster.error != NONE:
             raise QuorumRefusedError(cluster.error, "DescribeCluster", cluster.message)

@@ -130,11 +130,20 @@ def remove_voter_step(id: int, directory_id: str, words: CommandWords) -> Remedy
 
 
 def add_voter_step(change: ControllerReplacement, words: CommandWords) -> RemedyStep:
-    """Return the step that adds the replacement; its own file is the client's configuration."""
+    """Return the step that adds the replacement.
+
+    Kafka's tool reads the settings of the client from the replacement's configuration.
+    """
     own = CommandWords(words.controllers, change.config)
     id = change.old_id if change.new is None else change.new.id
+    text = f"Add controller {id}, once it runs and has caught up with the leader."
+    if words.client_config is not None:
+        text += (
+            f" Kafka's tool has no other file for the settings of {words.client_config}: append "
+            f"them to {change.config} before."
+        )
     return RemedyStep(
-        f"Add controller {id}, once it runs and has caught up with the leader.",
+        text,
         own.kafka("kafka-metadata-quorum", "add-controller"),
-        CommandWords(words.controllers).kraft("quorum", "add-controller", "-c", change.config),
+        words.kraft("quorum", "add-controller", "-c", change.config),
     )

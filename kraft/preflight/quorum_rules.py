@@ -101,7 +101,7 @@ def _other_directories(facts: ClusterFacts, words: CommandWords) -> Iterator[Pre
                     CommandWords(words.controllers, "FILE").kafka(
                         "kafka-metadata-quorum", "add-controller"
                     ),
-                    CommandWords(words.controllers).kraft("quorum", "add-controller", "-c", "FILE"),
+                    words.kraft("quorum", "add-controller", "-c", "FILE"),
                 ),
             ),
         )

@@ -142,6 +142,10 @@ class Transplant:
                 node.start()
                 node.wait_until_listening()
                 self.create_topic()
+            case ["kafka-metadata-quorum.sh", *_, "--command-config", file, "add-controller"]:
+                own, client = Path(file), self.security.controller_client_file
+                own.write_text(own.read_text() + client.read_text())
+                self.cluster.jars.run(QUORUM_TOOL, *words[1:], timeout_s=60)
             case ["kafka-storage.sh" | "kafka-metadata-quorum.sh" as tool, *options]:
                 main = "kafka.tools.StorageTool" if tool == "kafka-storage.sh" else QUORUM_TOOL
                 self.cluster.jars.run(main, *options, timeout_s=60)

@@ -122,6 +122,21 @@ def test_a_controller_is_added_from_its_own_configuration(kraft: Run, tmp_path: 
     assert request.endpoints == (Endpoint("CONTROLLER", "127.0.0.1", 9999),)
 
 
+def test_the_settings_of_the_client_may_be_in_a_file_of_their_own(
+    kraft: Run, tmp_path: Path
+) -> None:
+    client = tmp_path / "client.properties"
+    client.write_text("security.protocol=SSL\n")
+    with RunningNodes(answer=done) as nodes:
+        path, key = formatted_controller(tmp_path, nodes.ports[0])
+        secured = kraft("quorum", "add-controller", "-c", path, "--command-config", client)
+        assert secured.code == REFUSED
+        assert "TLS" in secured.err
+        # As in Kafka's tool.
+        ran = kraft("quorum", "add-controller", "--command-config", path)
+    assert ran.lines[0].startswith(f"Added controller 4 with directory id {key.directory_id!s}")
+
+
 def test_the_error_for_a_duplicate_voter_names_the_old_directory_and_its_removal(
     kraft: Run, tmp_path: Path
 ) -> None:

@@ -425,9 +425,14 @@ def test_a_voter_is_replaced_by_another_controller() -> None:
         "--command-config four.properties add-controller"
     )
     assert add.kraft == (
-        "kraft quorum add-controller -c four.properties --bootstrap-controller c1:9093,c2:9093"
+        "kraft quorum add-controller -c four.properties --bootstrap-controller c1:9093,c2:9093 "
+        "--command-config client.properties"
     )
+    assert "append them to four.properties" in add.text
     assert "remove-controller --controller-id 3" in remove.kraft
+    plain, _ = commands_of(change, state, replace(WORDS, client_config=None))
+    assert plain.kraft.endswith("-c four.properties --bootstrap-controller c1:9093,c2:9093")
+    assert "append" not in plain.text
     assert severities(facts(), change) == {"replacement-not-running": BLOCKS}
     behind = ReplicaFacts(ReplicaKey(4, directory(4)), 900, 100, 90_000)
     assert severities(facts(observers=(behind,)), change) == {"replacement-lags": BLOCKS}
