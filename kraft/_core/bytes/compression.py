@@ -68,7 +68,12 @@ def compress(codec: int, payload: bytes) -> bytes:
             f"unknown codec {codec}: known are 1 gzip, 2 snappy, 3 lz4, 4 zstd"
         )
     module = _codec_module(codec)
-    if codec != 2:
+    if codec == 3:
+        # Kafka reads only frames whose blocks are independent; cramjam links them by default.
+        frame = module.Compressor(content_checksum=False, block_linked=False)
+        frame.compress(payload)
+        return bytes(frame.finish())
+    if codec == 4:
         return bytes(module.compress(payload))
     blocks = [XERIAL_HEADER]
     for start in range(0, len(payload), XERIAL_BLOCK_SIZE):

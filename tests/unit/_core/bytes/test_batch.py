@@ -319,6 +319,16 @@ def test_build_refuses_rows_outside_the_buffer() -> None:
     assert len(batch_columns.build(b"", np.empty(0, np.int64), np.empty(0, np.int32))) == 0
 
 
+@pytest.mark.parametrize("size", [0, 100, 200_000])
+def test_lz4_frames_have_independent_blocks(size: int) -> None:
+    """Kafka rejects frames whose blocks depend on one another ("Dependent block stream ...")."""
+    plain = b"0123456789" * (size // 10)
+    frame = compression.compress(3, plain)
+    assert frame[:4] == b"\x04\x22\x4d\x18"
+    assert frame[4] & 0x20
+    assert compression.decompress(3, memoryview(frame), size) == plain
+
+
 def test_a_decompression_bomb_exceeds_the_budget() -> None:
     builder = BatchBuilder()
     builder.append(bytes(4_000_000))
