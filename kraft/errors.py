@@ -7,6 +7,7 @@ is a bug.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from os import PathLike
 from typing import Self
 
@@ -24,9 +25,11 @@ REPLICA_NOT_AVAILABLE = 9
 MESSAGE_TOO_LARGE = 10
 NETWORK_EXCEPTION = 13
 INVALID_TOPIC_EXCEPTION = 17
+RECORD_LIST_TOO_LARGE = 18
 TOPIC_AUTHORIZATION_FAILED = 29
 GROUP_AUTHORIZATION_FAILED = 30
 CLUSTER_AUTHORIZATION_FAILED = 31
+INVALID_TIMESTAMP = 32
 UNSUPPORTED_SASL_MECHANISM = 33
 ILLEGAL_SASL_STATE = 34
 UNSUPPORTED_VERSION = 35
@@ -38,6 +41,9 @@ INVALID_CONFIG = 40
 NOT_CONTROLLER = 41
 INVALID_REQUEST = 42
 POLICY_VIOLATION = 44
+OUT_OF_ORDER_SEQUENCE_NUMBER = 45
+INVALID_PRODUCER_EPOCH = 47
+INVALID_TXN_STATE = 48
 SECURITY_DISABLED = 54
 OPERATION_NOT_ATTEMPTED = 55
 KAFKA_STORAGE_ERROR = 56
@@ -200,6 +206,21 @@ class RecordTooLargeError(KraftError):
     kafka_code = MESSAGE_TOO_LARGE
 
 
+class RejectedBatchError(KraftError):
+    """A produced batch breaks a rule; ``kafka_code`` says which.
+
+    ``record_errors`` holds (index in the batch, message) of the records that cause it, ascending;
+    it is empty where the batch itself does.
+    """
+
+    def __init__(
+        self, message: str, kafka_code: int, record_errors: Sequence[tuple[int, str]] = ()
+    ) -> None:
+        super().__init__(message)
+        self.kafka_code = kafka_code
+        self.record_errors = record_errors
+
+
 class UnsupportedVersionError(KraftError):
     """An unknown record type, record version, frame version or feature level."""
 
@@ -256,6 +277,24 @@ class PolicyViolationError(KraftError):
     """The operation would write more records than allowed."""
 
     kafka_code = 44
+
+
+class OutOfOrderSequenceError(KraftError):
+    """A batch of an idempotent producer does not follow its last batch in the partition."""
+
+    kafka_code = OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+class InvalidProducerEpochError(KraftError):
+    """A newer instance of the producer has written to the partition."""
+
+    kafka_code = INVALID_PRODUCER_EPOCH
+
+
+class InvalidTxnStateError(KraftError):
+    """A producer writes outside of its open transaction."""
+
+    kafka_code = INVALID_TXN_STATE
 
 
 class UnsupportedSaslMechanismError(KraftError):

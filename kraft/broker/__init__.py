@@ -1,0 +1,1 @@
+"""Brokers: validation of produced batches, and the producers of each partition."""
