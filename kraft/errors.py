@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from os import PathLike
 from typing import Self
 
-# The error codes of the RPCs of a quorum and its controller (``Errors.java``).
+# The error codes of the RPCs of a quorum, its controller and brokers (``Errors.java``).
 UNKNOWN_SERVER_ERROR = -1
 NONE = 0
 OFFSET_OUT_OF_RANGE = 1

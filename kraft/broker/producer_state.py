@@ -6,8 +6,10 @@ first offset of its open transaction, if a broker with transactions wrote the lo
 changes nothing. `replay` updates the state by batches that are in the log already: on a follower
 and in recovery.
 
-kraft's broker has no transactions. Their batches and markers are tracked so that the state of a log
-of Apache Kafka stays right. Consumers with read_committed may read up to `first_undecided_offset`.
+kraft's broker has no transactions: it takes no transactional batch from a client, since nothing
+would end the transaction. Transactions and their markers in a log of Apache Kafka are tracked, so
+that the state of that log stays right. Consumers with read_committed may read up to
+`first_undecided_offset`.
 
 Pure: no file, clock or lock. The partition's log calls it, under its lock. Snapshot files are in
 ``producer_snapshots``. Rules: ``ProducerStateManager.java``, ``ProducerStateEntry.java`` and
@@ -163,7 +165,10 @@ class ProducerStateEntry(NamedTuple):
 class ProducerStates:
     """The producers of one partition, and the offset up to which they are known."""
 
-    __slots__ = ("end_offset", "expiration_ms", "max_producers", "partition", "producers")
+    __slots__ = (
+        *("end_offset", "expiration_ms", "max_producers", "partition", "producers"),
+        "takes_transactions",
+    )
 
     def __init__(
         self,
@@ -172,15 +177,19 @@ class ProducerStates:
         expiration_ms: int = DEFAULT_EXPIRATION_MS,
         max_producers: int = DEFAULT_MAX_PRODUCERS,
         end_offset: int = 0,
+        takes_transactions: bool = False,
     ) -> None:
         """``expiration_ms`` is producer.id.expiration.ms; ``partition`` is for messages.
 
+        Without ``takes_transactions`` a client's transactional batch is rejected unless its
+        transaction is open, as by a broker of Kafka to which no coordinator has confirmed it.
         Kafka keeps any number of producers. Here the one whose last batch is oldest is forgotten
         when there are more than ``max_producers``, as if it had expired.
         """
         self.partition = partition
         self.expiration_ms = expiration_ms
         self.max_producers = max_producers
+        self.takes_transactions = takes_transactions
         #: The state reflects the log up to this offset.
         self.end_offset = end_offset
         #: By producer id, the one that wrote last at the end.
@@ -210,6 +219,7 @@ class ProducerStates:
         entry = self.producers.get(batch.producer_id) or ProducerStateEntry(batch.producer_id)
         if from_client:
             self._check_epoch(batch, entry)
+            self._check_transaction(batch, entry)
             self._check_sequence(batch, entry)
         if entry.transaction_offset >= 0 and not batch.is_transactional:
             raise InvalidTxnStateError(
@@ -289,6 +299,14 @@ class ProducerStates:
             raise InvalidProducerEpochError(
                 f"producer {batch.producer_id} writes to {self.partition} with epoch "
                 f"{batch.producer_epoch}; the last seen epoch is {entry.producer_epoch}"
+            )
+
+    def _check_transaction(self, batch: SequencedBatch, entry: ProducerStateEntry) -> None:
+        is_open = entry.transaction_offset >= 0 and entry.producer_epoch == batch.producer_epoch
+        if batch.is_transactional and not (is_open or self.takes_transactions):
+            raise InvalidTxnStateError(
+                f"producer {batch.producer_id} has no open transaction in {self.partition}; this "
+                "broker begins none"
             )
 
     def _check_sequence(self, batch: SequencedBatch, entry: ProducerStateEntry) -> None:

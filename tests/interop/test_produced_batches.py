@@ -24,6 +24,7 @@ from kraft.errors import (
     INVALID_TIMESTAMP,
     MESSAGE_TOO_LARGE,
     NONE,
+    RECORD_LIST_TOO_LARGE,
     UNKNOWN_SERVER_ERROR,
     UNSUPPORTED_COMPRESSION_TYPE,
     CorruptRecordError,
@@ -240,6 +241,23 @@ def test_mutated_bytes_are_treated_as_by_kafka(log: JsonRequests) -> None:
     assert found["equal"]
     assert found["rejected with 2"]
     assert found["rejected with 87"]
+
+
+@pytest.mark.parametrize("codec", [0, 3])
+def test_a_batch_larger_than_a_segment_is_rejected_as_by_kafka(
+    log: JsonRequests, codec: int
+) -> None:
+    value = Random(1).randbytes(1_200_000)
+    question = {
+        "records": RawBatch([RawRecord(value=value)], codec=codec).encoded().hex(),
+        "version": 11,
+        "configs": {"segment.bytes": str(1 << 20), "max.message.bytes": str(4 << 20)},
+        "now": NOW_MS,
+        "offset": 0,
+        "epoch": 0,
+    }
+    outcome = compared(question, ours(question), log("append", **question))
+    assert outcome == f"rejected with {RECORD_LIST_TOO_LARGE}"
 
 
 @pytest.mark.parametrize("codec", CODEC_NAMES[1:])

@@ -149,7 +149,7 @@ def test_generated_sequences_are_followed_as_by_kafka(
         directory = tmp_path / str(run)
         directory.mkdir()
         snapshots = ProducerSnapshots(OsDisk(), directory)
-        states = ProducerStates("t-0", expiration_ms=EXPIRATION_MS)
+        states = ProducerStates("t-0", expiration_ms=EXPIRATION_MS, takes_transactions=True)
         snapshots.load(states, 0, 0, now_ms=NOW_MS)
         kafka_producers("producers", expiration=EXPIRATION_MS)
         now_ms, offset = NOW_MS, 0

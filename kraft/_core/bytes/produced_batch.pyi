@@ -15,7 +15,7 @@ class ProducedBatch:
     after the first. ``max_timestamp_delta`` is the offset delta of the first record that has
     ``max_timestamp`` (ms), 0 under LogAppendTime; ``append_time_ms`` is -1 under CreateTime.
     ``record_bytes`` counts the bytes of the records, inflated. ``is_rebuilt`` says that ``data`` is
-    another buffer with new records, since the topic has another codec or the offset deltas had gaps.
+    another buffer with new records: the topic has another codec, or offset deltas were wrong.
     """
 
     @property

@@ -1,8 +1,8 @@
 """Validation of the record batch that a client produced to one partition.
 
-`check_produced` rejects the bytes, or returns the batch that the leader appends. Its base offset and
-leader epoch, which lie outside of the CRC, are set later by ``batch.assign_offsets``. So a caller
-can check a batch before it takes the lock of the partition's log.
+`check_produced` rejects the bytes, or returns the batch that the leader appends.
+``batch.assign_offsets`` sets its base offset and leader epoch, which lie outside of the CRC. So a
+caller can check a batch before it takes the lock of the partition's log.
 
 Invariants: nothing of the caller's buffer changes unless the batch is accepted. A record becomes no
 Python object. CRC and records are checked without the GIL. Counts and sizes are compared with the
@@ -23,8 +23,9 @@ from Kafka where Kafka's answer is UNKNOWN_SERVER_ERROR or leaves a log that its
 - At most MAX_RECORD_ERRORS records are named.
 """
 
-from cpython.buffer cimport PyBUF_READ, PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release
-from cpython.buffer cimport PyObject_GetBuffer
+from cpython.buffer cimport (
+    PyBUF_READ, PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer,
+)
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.memoryview cimport PyMemoryView_FromMemory
 from libc.stdint cimport INT32_MAX, int8_t, int16_t, int32_t, int64_t, uint8_t, uint64_t

@@ -144,6 +144,20 @@ def test_a_transaction_in_the_log_is_open_until_its_marker() -> None:
     written(states, batch(0, 14, epoch=1))
 
 
+def test_a_client_begins_no_transaction() -> None:
+    first = batch(0, 0, transactional=True)
+    states = ProducerStates("t-0")
+    with pytest.raises(InvalidTxnStateError, match="begins none"):
+        states.next_entry(first)
+    entry = ProducerStates("t-0", takes_transactions=True).next_entry(first)
+    assert entry.transaction_offset == 0
+    # One that a broker with transactions began can go on, in its epoch.
+    states.replay(data(0, offset=0, flags=TRANSACTIONAL))
+    assert states.next_entry(batch(1, 1, transactional=True)).transaction_offset == 0
+    with pytest.raises(InvalidTxnStateError, match="begins none"):
+        states.next_entry(batch(0, 1, epoch=1, transactional=True))
+
+
 def test_a_damaged_marker_is_reported() -> None:
     for record in (RawRecord(), RawRecord(key=b"\0\0\0\1", value=b"\0")):
         control = RawBatch([record], attributes=CONTROL, producer_id=7).encoded()
