@@ -21,6 +21,8 @@ import zlib
 from types import ModuleType
 from typing import Any
 
+import numpy as np
+
 from kraft.errors import (
     BudgetExceededError,
     CorruptRecordError,
@@ -108,22 +110,31 @@ def _broken(codec: int, detail: object, position: int) -> CorruptRecordError:
     )
 
 
-def _gunzip(payload: memoryview, budget: int, position: int) -> bytes:
-    plain = b""
-    rest = bytes(payload)
+def _gunzip(payload: memoryview, allowed: int, position: int) -> bytes:
+    budget = allowed
+    parts: list[bytes] = []
+    at = 0
     # gzip allows several members, one after the other.
-    while rest:
+    while at < len(payload):
         member = zlib.decompressobj(wbits=31)
-        try:
-            plain += member.decompress(rest, budget - len(plain) + 1)
-        except zlib.error as error:
-            raise _broken(1, error, position) from error
-        if len(plain) > budget:
-            raise _over_budget(1, budget, position)
-        if not member.eof:
-            raise _broken(1, "it is cut short", position)
-        rest = member.unused_data
-    return plain
+        # zlib copies what follows a member. Pieces that begin small and double keep the work for
+        # many small members in proportion to the bytes.
+        piece_size = 512
+        while not member.eof:
+            piece = payload[at : at + piece_size]
+            if not piece:
+                raise _broken(1, "it is cut short", position)
+            try:
+                part = member.decompress(piece, budget + 1)
+            except zlib.error as error:
+                raise _broken(1, error, position) from error
+            budget -= len(part)
+            if budget < 0:
+                raise _over_budget(1, allowed, position)
+            parts.append(part)
+            at += len(piece) - len(member.unused_data)
+            piece_size *= 2
+    return b"".join(parts)
 
 
 def _unsnappy(payload: memoryview, budget: int, position: int) -> bytes:
@@ -164,7 +175,8 @@ def _unframe(codec: int, payload: memoryview, budget: int, position: int) -> byt
     capacity = min(budget, max(64 * 1024, 4 * len(data)))
     # The frame may omit its size or claim a false one: retry with more space up to the budget.
     while True:
-        target = bytearray(capacity + 1)
+        # Not zeroed, unlike a bytearray.
+        target = np.empty(capacity + 1, np.uint8)
         try:
             size = module.decompress_into(data, target)
         except _failure() as error:
@@ -174,7 +186,7 @@ def _unframe(codec: int, payload: memoryview, budget: int, position: int) -> byt
                 raise _over_budget(codec, budget, position) from error
             capacity = min(budget, 4 * capacity)
             continue
-        return bytes(target[:size])
+        return target[:size].tobytes()
 
 
 def _failure() -> type[Exception]:
