@@ -20,7 +20,7 @@ from libc.string cimport memcpy
 
 from kraft._core.codec.message_schema cimport (
     BOOL, BYTES, INT8, INT16, INT32, INT64, STRING, STRUCT, UINT16, UUID, Field, StructBase,
-    StructSchema, default_of, least_size_of, name_of, slot_of,
+    StructSchema, default_of, least_size_of, may_be_null_struct, name_of, slot_of,
 )
 from kraft._core.bytes.wire cimport get_uvarint, load_u16, load_u32, load_u64
 
@@ -265,6 +265,12 @@ cdef object decode_one(StructSchema schema, Field *f, int version, Cursor *c):
         c.at = begin + size
         return fixed_of(f.kind, begin)
     if f.kind == STRUCT:
+        if may_be_null_struct(f, version):
+            if begin == c.end:
+                raise corrupt(c, begin, f"{name_of(schema, f)} ends early")
+            c.at = begin + 1
+            if <int8_t>begin[0] < 0:
+                return None
         return decode_struct(<StructSchema>f.nested, version, c)
     p = get_size(begin, c, f.kind == STRING, &raw)
     if p == NULL:

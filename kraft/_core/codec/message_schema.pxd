@@ -99,6 +99,11 @@ cdef inline int least_size_of(Field *f, int version, bint is_classic) noexcept:
     return f.least_size
 
 
+cdef inline bint may_be_null_struct(Field *f, int version) noexcept:
+    """Return whether the field is a struct after an int8: -1 for null, else 1."""
+    return f.kind == STRUCT and not f.is_array and version >= f.nullable_since
+
+
 cdef inline PyObject **slot_of(object owner, Field *f) noexcept:
     """Return the slot of a field's value in an object; it is NULL until it is set."""
     return <PyObject **>(<char *><PyObject *>owner + f.offset)
@@ -116,6 +121,6 @@ cdef inline object default_of(Field *f):
     """Return the default as a new value: objects do not share arrays and structs."""
     if f.is_array and <object>f.default_value is not None:
         return []
-    if f.kind == STRUCT and not f.is_array:
+    if f.kind == STRUCT and not f.is_array and <object>f.default_value is not None:
         return (<StructSchema>f.nested).type()
     return <object>f.default_value

@@ -111,8 +111,8 @@ def field(
         raise ValueError(f"no such kind of field: {kind!r}")
     if (spec.kind == "struct") != (of is not None):
         raise ValueError("`of` is required for a struct field and not allowed for others")
-    if nullable and (spec.kind == "struct" and not spec.is_array):
-        raise ValueError("nullable structs are not supported: no metadata schema has one")
+    if nullable and spec.kind == "struct" and not spec.is_array and tag >= 0:
+        raise ValueError("nullable structs with a tag are not supported: no schema has one")
     if default is MISSING:
         if spec.is_array:
             default = []
@@ -295,6 +295,8 @@ cdef class StructSchema:
             if f.since <= version <= f.until:
                 if f.is_array:
                     size += 4 if is_classic else 1
+                elif may_be_null_struct(f, version):
+                    size += 1
                 else:
                     size += least_size_of(f, version, is_classic)
         return size

@@ -19,7 +19,7 @@ from libc.string cimport memcpy, memmove
 
 from kraft._core.codec.message_schema cimport (
     BOOL, BYTES, INT8, INT32, INT64, STRING, STRUCT, UUID, Field, FieldSpec, StructBase,
-    StructSchema, name_of, value_of,
+    StructSchema, may_be_null_struct, name_of, value_of,
 )
 from kraft._core.bytes.wire cimport put_uvarint, size_of_uvarint, store_u16, store_u32, store_u64
 
@@ -70,6 +70,13 @@ cdef int reserve(Buffer *b, Py_ssize_t more) except -1:
 cdef int write_uvarint(Buffer *b, uint32_t value) except -1:
     reserve(b, 5)
     b.size = put_uvarint(b.data + b.size, value) - b.data
+    return 0
+
+
+cdef int write_int8(Buffer *b, int value) except -1:
+    reserve(b, 1)
+    b.data[b.size] = <uint8_t>value
+    b.size += 1
     return 0
 
 
@@ -259,8 +266,12 @@ cdef int encode_field(
     if value is None:
         if version < f.nullable_since:
             raise misfit(schema, f, value)
+        if may_be_null_struct(f, version):
+            return write_int8(b, -1)
         return write_size(b, 0, f.kind == STRING and not f.is_array)
     if not f.is_array:
+        if may_be_null_struct(f, version):
+            write_int8(b, 1)
         return encode_one(schema, f, version, value, b)
     if isinstance(value, (str, bytes)):
         raise misfit(schema, f, value)

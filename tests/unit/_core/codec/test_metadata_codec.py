@@ -291,3 +291,36 @@ def test_a_boolean_of_numpy_is_no_integer() -> None:
         quota = records.ClientQuota(key="a", remove=np.bool_(True))
         assert encode_value(quota) == encode_value(records.ClientQuota(key="a", remove=True))
         assert encode_value(records.Partition(partition_id=np.int32(3)))
+
+
+class Fork(Struct):
+    left: Leaf | None = field("struct", None, nullable=True, nullable_since=1, of=Leaf)
+    right: Leaf | None = field("struct", nullable=True, of=Leaf)
+
+
+def test_a_struct_that_may_be_null_begins_with_an_int8() -> None:
+    assert Fork() == Fork(None, Leaf())
+    made = Fork(None, Leaf("ab", 7))
+    written = Fork.schema.encode(made, 1)
+    assert written.hex() == "ff" "01" "03" "6162" "0007" "00" "00"  # fmt: skip
+    assert Fork.schema.decode(written, 1) == made
+    # Kafka takes every number from 0 on for a struct.
+    assert Fork.schema.decode(b"\x00\x01\x00\x00\x00" + b"\xfe\x00", 1) == Fork(Leaf(), None)
+
+
+def test_a_struct_may_be_null_only_from_a_version_on() -> None:
+    with pytest.raises(InvalidRecordError, match=r"Fork\.left cannot be None"):
+        Fork.schema.encode(Fork(None, Leaf()), 0)
+    written = Fork.schema.encode(Fork(Leaf("x"), None), 0)
+    assert written.hex() == "02" "78" "00" "ff" "00"  # fmt: skip
+    assert Fork.schema.decode(written, 0) == Fork(Leaf("x"), None)
+
+
+def test_bytes_that_end_before_a_struct_are_rejected() -> None:
+    with pytest.raises(CorruptRecordError, match=r"Fork\.right ends early"):
+        Fork.schema.decode(b"\xff", 1)
+
+
+def test_a_tagged_struct_may_not_be_null() -> None:
+    with pytest.raises(ValueError, match="with a tag"):
+        field("struct", None, tag=0, nullable=True, of=Leaf)
