@@ -1,6 +1,7 @@
-"""The table of the APIs of the controller listener: key -> API, request, response.
+"""The tables of the APIs: key -> API, request, response.
 
-A listener derives its ApiVersions response from it: the APIs that it has a handler for. The APIs
+``RPCS`` has those of the controller listener, ``BROKER_RPCS`` those that only a broker listener
+has. A listener derives its ApiVersions response from the APIs that it has a handler for. The APIs
 and versions are those of Kafka 4.3.1, and of 4.4.0 UnregisterController and ApiVersions 5; tests
 compare each schema with Kafka's classes.
 """
@@ -114,6 +115,11 @@ from kraft.protocol.describe_quorum import (
     DescribeQuorumRequestData,
     DescribeQuorumResponseData,
 )
+from kraft.protocol.describe_topic_partitions import (
+    DESCRIBE_TOPIC_PARTITIONS,
+    DescribeTopicPartitionsRequestData,
+    DescribeTopicPartitionsResponseData,
+)
 from kraft.protocol.describe_user_scram_credentials import (
     DESCRIBE_USER_SCRAM_CREDENTIALS,
     DescribeUserScramCredentialsRequestData,
@@ -144,6 +150,7 @@ from kraft.protocol.list_partition_reassignments import (
     ListPartitionReassignmentsRequestData,
     ListPartitionReassignmentsResponseData,
 )
+from kraft.protocol.metadata import METADATA, MetadataRequestData, MetadataResponseData
 from kraft.protocol.quorum_epoch import QuorumEpochResponseData
 from kraft.protocol.raft_voter import RaftVoterResponseData
 from kraft.protocol.remove_raft_voter import REMOVE_RAFT_VOTER, RemoveRaftVoterRequestData
@@ -193,7 +200,7 @@ class Rpc(NamedTuple):
     response: type[Message] | None
 
 
-#: By ascending API key.
+#: The APIs of the controller listener, by ascending API key.
 RPCS: tuple[Rpc, ...] = (
     Rpc(FETCH, None, None),
     Rpc(SASL_HANDSHAKE, SaslHandshakeRequestData, SaslHandshakeResponseData),
@@ -271,4 +278,15 @@ RPCS: tuple[Rpc, ...] = (
     Rpc(UNREGISTER_CONTROLLER, UnregisterControllerRequestData, UnregisterControllerResponseData),
 )
 
+#: The APIs that only a broker listener has, by ascending API key.
+BROKER_RPCS: tuple[Rpc, ...] = (
+    Rpc(METADATA, MetadataRequestData, MetadataResponseData),
+    Rpc(
+        DESCRIBE_TOPIC_PARTITIONS,
+        DescribeTopicPartitionsRequestData,
+        DescribeTopicPartitionsResponseData,
+    ),
+)
+
+#: Of the controller listener.
 RPC_BY_KEY: dict[int, Rpc] = {rpc.api.key: rpc for rpc in RPCS}

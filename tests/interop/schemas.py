@@ -1,9 +1,10 @@
 """Keep the metadata schemas of Kafka's releases: `python -m tests.interop.schemas`.
 
 `java/Schemas.java` prints the record types, the JSON schema of each record and of each request and
-response on a controller's listener, the requests by listener, the levels of metadata.version and of
-the other features. The output for each release is in `tests/data/schemas-<release>.json.gz`, so
-that `make test` compares without Java; `test_schemas.py` compares it with the jars.
+response on a controller's or broker's listener, the requests by listener, the levels of
+metadata.version and of the other features. The output for each release is in
+`tests/data/schemas-<release>.json.gz`, so that `make test` compares without Java;
+`test_schemas.py` compares it with the jars.
 """
 
 from __future__ import annotations

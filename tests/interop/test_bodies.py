@@ -19,7 +19,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from kraft._core.codec.metadata_codec import Message
-from kraft.protocol.apis import RPCS
+from kraft.protocol.apis import BROKER_RPCS, RPCS
 from kraft.protocol.create_topics import (
     CREATE_TOPICS,
     CreatableTopic,
@@ -51,7 +51,7 @@ def bodies() -> Iterator[tuple[str, str, int, type[Message], int, int]]:
     """Return release, kind, API key, class, version and first flexible version of each body."""
     listed = kept(KAFKA_4)["apis"]
     pinned = {(api["key"], at) for api in listed for at in range(api["lowest"], api["highest"] + 1)}
-    for rpc in RPCS:
+    for rpc in (*RPCS, *BROKER_RPCS):
         for kind, type in (("request", rpc.request), ("response", rpc.response)):
             for version in range(rpc.api.lowest, rpc.api.highest + 1):
                 if type is not None:

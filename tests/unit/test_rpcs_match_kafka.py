@@ -12,7 +12,7 @@ import pytest
 
 from kraft._core.codec.message_schema import FieldSpec
 from kraft._core.codec.metadata_codec import Message
-from kraft.protocol.apis import RPC_BY_KEY, RPCS
+from kraft.protocol.apis import BROKER_RPCS, RPC_BY_KEY, RPCS
 from kraft.protocol.fetch import FETCH
 from kraft.protocol.raft_rpcs import RAFT_APIS
 from kraft.records import Struct
@@ -26,9 +26,10 @@ OTHER_NAMES = {
     "FetchSnapshotRequestData": {"name": "topic_name", "partition": "partition_index"},
     "UpdateRaftVoterRequestData": {"k_raft_version_feature": "kraft_version_feature"},
 }
+ALL_RPCS = (*RPCS, *BROKER_RPCS)
 BODIES = [
     pytest.param(kind, f"{rpc.api.name}{suffix}", version, id=f"{rpc.api.name}{suffix}-{version}")
-    for rpc in RPCS
+    for rpc in ALL_RPCS
     for kind, suffix in ((rpc.request, "Request"), (rpc.response, "Response"))
     if kind is not None
     for version in range(rpc.api.lowest, rpc.api.highest + 1)
@@ -56,6 +57,18 @@ def test_4_3_has_the_same_but_for_one_api_and_one_version() -> None:
     assert own == {**ranges, 18: (0, 5), 94: (0, 0)}
 
 
+def test_the_apis_of_a_brokers_listener_are_those_of_4_3() -> None:
+    kafka = {api["key"]: api for api in KAFKA["4.3.1"]["apis"] if api["listeners"] == ["BROKER"]}
+    for rpc in BROKER_RPCS:
+        api = kafka[rpc.api.key]
+        assert rpc.api[:4] == (api["key"], api["name"], api["lowest"], api["highest"])
+        flexible = KAFKA["4.3.1"]["messages"][f"{rpc.api.name}Request"]["flexibleVersions"]
+        assert (rpc.api.flexible_since, rpc.api.highest) == (
+            versions_of(flexible)[0],  # type: ignore[index]
+            api["highest"],
+        )
+
+
 @pytest.mark.parametrize(("kind", "name", "version"), BODIES)
 def test_every_field_is_as_in_kafkas_schema(kind: type[Message], name: str, version: int) -> None:
     for release in KAFKA:
@@ -81,7 +94,7 @@ def test_the_principal_of_an_envelope_is_as_in_kafkas_schema() -> None:
     assert fields_here(DefaultPrincipalData, 0) == fields_of_kafka(schema, 0, {})
 
 
-@pytest.mark.parametrize("rpc", RPCS, ids=lambda rpc: rpc.api.name)
+@pytest.mark.parametrize("rpc", ALL_RPCS, ids=lambda rpc: rpc.api.name)
 def test_a_field_is_dropped_where_kafka_drops_it(rpc: Any) -> None:
     """The raft layer's RPCs are skipped: their encoders decide which fields to omit."""
     if rpc.api.key in RAFT_APIS:

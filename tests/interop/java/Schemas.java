@@ -20,9 +20,9 @@ import org.apache.kafka.server.common.MetadataVersion;
 
 /**
  * Prints the metadata definitions of a Kafka release as one JSON object: the record types, the JSON
- * schema of each record and of each request and response on a controller's listener, the requests by
- * listener, the levels of metadata.version with their gates, and the other features. Reflection is
- * used where names differ between releases.
+ * schema of each record and of each request and response on a controller's or broker's listener, the
+ * requests by listener, the levels of metadata.version with their gates, and the other features.
+ * Reflection is used where names differ between releases.
  */
 public final class Schemas {
     private static final ObjectMapper JSON =
@@ -32,7 +32,7 @@ public final class Schemas {
         Map<String, Object> all = new LinkedHashMap<>();
         all.put("record_types", recordTypes());
         all.put("records", schemas(MetadataRecordType.class, "common/metadata/\\w+\\.json"));
-        all.put("messages", schemas(ApiMessageType.class, controllerMessages()));
+        all.put("messages", schemas(ApiMessageType.class, messages()));
         all.put("apis", apis());
         all.put("metadata_versions", levels(MetadataVersion.values()));
         Map<String, Object> bounds = new TreeMap<>();
@@ -57,11 +57,12 @@ public final class Schemas {
         return types;
     }
 
-    /** Returns the pattern of the schema files of the bodies on a controller's listener. */
-    private static String controllerMessages() {
+    /** Returns the pattern of the schema files of the bodies on listeners of controllers and brokers. */
+    private static String messages() {
         List<String> names = new ArrayList<>(List.of("DefaultPrincipalData"));
         for (ApiMessageType type : ApiMessageType.values()) {
-            if (type.listeners().contains(ApiMessageType.ListenerType.CONTROLLER)) {
+            if (type.listeners().contains(ApiMessageType.ListenerType.CONTROLLER)
+                    || type.listeners().contains(ApiMessageType.ListenerType.BROKER)) {
                 names.add(type.name + "Request");
                 names.add(type.name + "Response");
             }

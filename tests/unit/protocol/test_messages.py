@@ -21,15 +21,16 @@ from kraft.errors import (
     UnsupportedVersionError,
 )
 from kraft.protocol.alter_client_quotas import AlterClientQuotasRequestData
-from kraft.protocol.apis import RPC_BY_KEY, RPCS
+from kraft.protocol.apis import BROKER_RPCS, RPC_BY_KEY, RPCS
 from kraft.protocol.create_topics import CreatedTopicData, CreateTopicsResponseData
 from kraft.protocol.delete_topics import DeletedTopicData, DeleteTopicsResponseData
 from kraft.protocol.headers import Api
 from tests.reference.generated_structs import shapes, structs
 
+ALL_RPCS = (*RPCS, *BROKER_RPCS)
 BODIES = [
     pytest.param(kind, version, rpc.api.flexible_since, id=f"{kind.__name__}-{version}")
-    for rpc in RPCS
+    for rpc in ALL_RPCS
     for kind in (rpc.request, rpc.response)
     if kind is not None
     for version in range(rpc.api.lowest, rpc.api.highest + 1)
@@ -42,16 +43,18 @@ MODULES = [
 
 def test_the_table_has_every_api_and_message_of_the_package() -> None:
     found = [value for module in MODULES for value in vars(module).values()]
-    assert {rpc.api for rpc in RPCS} == {value for value in found if isinstance(value, Api)}
+    assert {rpc.api for rpc in ALL_RPCS} == {value for value in found if isinstance(value, Api)}
     messages = {value for value in found if isinstance(value, type) and issubclass(value, Message)}
-    listed = {kind for rpc in RPCS for kind in (rpc.request, rpc.response) if kind is not None}
+    listed = {kind for rpc in ALL_RPCS for kind in (rpc.request, rpc.response) if kind is not None}
     parts = {"Message", "RejectedFetchSnapshotData"}
     assert {kind.__name__ for kind in messages - listed} == parts
     assert list(RPC_BY_KEY) == sorted(RPC_BY_KEY)
     assert len(RPC_BY_KEY) == len(RPCS)
+    broker_keys = [rpc.api.key for rpc in BROKER_RPCS]
+    assert broker_keys == sorted(set(broker_keys) - set(RPC_BY_KEY))
 
 
-@pytest.mark.parametrize("rpc", RPCS, ids=lambda rpc: rpc.api.name)
+@pytest.mark.parametrize("rpc", ALL_RPCS, ids=lambda rpc: rpc.api.name)
 def test_a_schema_has_the_versions_of_its_api(rpc: kraft.protocol.apis.Rpc) -> None:
     for kind in (rpc.request, rpc.response):
         if kind is not None:
