@@ -21,6 +21,7 @@ from kraft.cli.metadata_source import SourceOptions
 from kraft.cli.option_groups import takes_groups
 from kraft.cli.options import JsonOption
 from kraft.cli.topic_changes import alter, create, delete
+from kraft.protocol.metadata import INTERNAL_TOPICS
 
 if TYPE_CHECKING:
     from kraft.cli.output import Output
@@ -71,8 +72,6 @@ _PARTITION_COLUMNS = (
     *("Topic", "Partition", "Leader", "Replicas", "Isr"),
     *("Adding Replicas", "Removing Replicas", "Elr", "LastKnownElr"),
 )
-#: ``Topic.INTERNAL_TOPICS`` of Kafka 4.3.
-_INTERNAL_TOPICS = frozenset(("__consumer_offsets", "__transaction_state", "__share_group_state"))
 # A progress bar appears from this number of rows on.
 _MANY_ROWS = 50_000
 
@@ -108,7 +107,7 @@ def list_topics(
     metadata = source.read()
     names = sorted(metadata.topics)
     if exclude_internal:
-        names = [name for name in names if name not in _INTERNAL_TOPICS]
+        names = [name for name in names if name not in INTERNAL_TOPICS]
     if as_json:
         Output(as_json=True).document(names)
         return

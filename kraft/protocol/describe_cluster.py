@@ -1,4 +1,4 @@
-"""DescribeCluster on a controller listener: how a client finds the active controller (KIP-919).
+"""DescribeCluster: the brokers of a cluster (KIP-700), or its controllers (KIP-919).
 
 Kafka's Admin client with ``bootstrap.controllers`` sends it first, and then sends each request for
 the leader to the controller that the response names.
@@ -12,6 +12,7 @@ from dataclasses import field as dataclass_field
 
 from kraft._core.codec.message_schema import field
 from kraft._core.codec.metadata_codec import Message, Struct
+from kraft.errors import INVALID_REQUEST, MISMATCHED_ENDPOINT_TYPE, UNSUPPORTED_ENDPOINT_TYPE
 from kraft.protocol.headers import Api, Body
 
 DESCRIBE_CLUSTER = Api(60, "DescribeCluster", 0, 2, 0)
@@ -19,6 +20,7 @@ DESCRIBE_CLUSTER = Api(60, "DescribeCluster", 0, 2, 0)
 #: The endpoint types (``EndpointType``).
 BROKERS = 1
 CONTROLLERS = 2
+_ENDPOINT_TYPES = {BROKERS: "BROKER", CONTROLLERS: "CONTROLLER"}
 
 
 class DescribeClusterRequestData(Message, versions=(0, 2)):
@@ -44,6 +46,24 @@ class DescribeClusterResponseData(Message, versions=(0, 2)):
     controller_id: int = field("int32", -1)
     brokers: list[DescribedNode] = field("[]struct", of=DescribedNode)
     cluster_authorized_operations: int = field("int32", -2147483648)
+
+
+def endpoint_mismatch(served: int, asked: int, version: int) -> DescribeClusterResponseData:
+    """Return the response to a request for nodes other than those that a listener serves.
+
+    ``served`` and ``asked`` are endpoint types. Version 0 always asks for brokers. Source:
+    ``AuthHelper.computeDescribeClusterResponse``.
+    """
+    own, name = _ENDPOINT_TYPES[served], _ENDPOINT_TYPES.get(asked)
+    if name is None:
+        return DescribeClusterResponseData(
+            error_code=UNSUPPORTED_ENDPOINT_TYPE,
+            error_message=f"there is no endpoint type {asked}; {served} is {own.lower()}",
+        )
+    return DescribeClusterResponseData(
+        error_code=INVALID_REQUEST if version == 0 else MISMATCHED_ENDPOINT_TYPE,
+        error_message=(f"this is an endpoint of type {own}, and the request asks for type {name}"),
+    )
 
 
 @dataclass(frozen=True, slots=True)

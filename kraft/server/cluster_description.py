@@ -10,39 +10,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kraft.errors import (
-    INVALID_REQUEST,
-    MISMATCHED_ENDPOINT_TYPE,
-    UNSUPPORTED_ENDPOINT_TYPE,
-    UnsupportedVersionError,
-)
+from kraft.errors import UnsupportedVersionError
 from kraft.image.publishing import Image
-from kraft.image.security import AclOperation
+from kraft.image.security import AclOperation, ResourceType
 from kraft.protocol.common import endpoint_of
 from kraft.protocol.describe_cluster import (
-    BROKERS,
     CONTROLLERS,
     DESCRIBE_CLUSTER,
     ClusterDescription,
     DescribeClusterRequestData,
     DescribeClusterResponseData,
     DescribedNode,
+    endpoint_mismatch,
 )
 from kraft.raft.node import Node
 from kraft.records.versions import METADATA_VERSION, MetadataVersion
+from kraft.security.controller_apis import CLUSTER_NAME
+from kraft.security.operations import authorized_operations
 from kraft.server.apis.api import AnyApi, CallContext, ListenerApi
-
-#: The operations that an ACL of the cluster can name (``AclEntry.supportedOperations``).
-_CLUSTER_OPERATIONS = (
-    AclOperation.CREATE,
-    AclOperation.ALTER,
-    AclOperation.DESCRIBE,
-    AclOperation.CLUSTER_ACTION,
-    AclOperation.DESCRIBE_CONFIGS,
-    AclOperation.ALTER_CONFIGS,
-    AclOperation.IDEMPOTENT_WRITE,
-)
-_ENDPOINT_TYPES = {BROKERS: "BROKER", CONTROLLERS: "CONTROLLER"}
 
 
 def describe_cluster_api(describe: Callable[[str], ClusterDescription]) -> AnyApi:
@@ -53,7 +38,7 @@ def describe_cluster_api(describe: Callable[[str], ClusterDescription]) -> AnyAp
     ) -> DescribeClusterResponseData:
         cluster = describe(context.listener)
         if data.endpoint_type != CONTROLLERS:
-            return _mismatch(data.endpoint_type, context.version)
+            return endpoint_mismatch(CONTROLLERS, data.endpoint_type, context.version)
         response = DescribeClusterResponseData(
             endpoint_type=CONTROLLERS,
             cluster_id=cluster.cluster_id,
@@ -80,24 +65,11 @@ def _failed(code: int, message: str) -> DescribeClusterResponseData:
     return DescribeClusterResponseData(error_code=code, error_message=message)
 
 
-def _mismatch(endpoint_type: int, version: int) -> DescribeClusterResponseData:
-    """Return the response to a request for anything but controllers; version 0 asks for brokers."""
-    name = _ENDPOINT_TYPES.get(endpoint_type)
-    if name is None:
-        return _failed(
-            UNSUPPORTED_ENDPOINT_TYPE, f"there is no endpoint type {endpoint_type}; 2 is controller"
-        )
-    return _failed(
-        INVALID_REQUEST if version == 0 else MISMATCHED_ENDPOINT_TYPE,
-        f"this is an endpoint of type CONTROLLER, and the request asks for type {name}",
-    )
-
-
 def _authorized_operations(context: CallContext) -> int:
     """Return the operations on the cluster that the client may do, as bits by their numbers."""
     if not context.allows_on_cluster(AclOperation.DESCRIBE):
         return 0
-    return sum(1 << one for one in _CLUSTER_OPERATIONS if context.allows_on_cluster(one))
+    return authorized_operations(context.allows, ResourceType.CLUSTER, CLUSTER_NAME)
 
 
 def describe_controllers(
