@@ -1,1 +1,1 @@
-"""Brokers: validation of produced batches, and the producers of each partition."""
+"""The broker: what it accepts from producers, and what it answers from the cluster's metadata."""
