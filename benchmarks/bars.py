@@ -478,6 +478,23 @@ HISTORY_ROWS = (
     ),
 )
 
+METADATA_CACHE_ROWS = (
+    Row(
+        "Metadata of 5,000 topics with 50 partitions, request bytes -> response bytes",
+        "metadata_all",
+        "kafka_metadata_all",
+        (at_least(10),),
+        floor="metadata_memcpy",
+    ),
+    Row(
+        "the same while one broker of 60 is fenced",
+        "metadata_fenced",
+        "kafka_metadata_fenced",
+        (at_least(10),),
+        floor="metadata_memcpy",
+    ),
+)
+
 
 def judged(
     run: Run,
@@ -489,7 +506,8 @@ def judged(
     + BROKER_ROWS
     + FOLLOW_ROWS
     + SWEEP_ROWS
-    + HISTORY_ROWS,
+    + HISTORY_ROWS
+    + METADATA_CACHE_ROWS,
 ) -> Iterator[tuple[Row, list[Verdict]]]:
     """Return every row with the verdicts of its conditions."""
     for row in rows:

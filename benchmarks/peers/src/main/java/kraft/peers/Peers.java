@@ -6,7 +6,7 @@ public final class Peers {
 
     public static void main(String[] args) throws Exception {
         if (args.length == 0) {
-            System.err.println("usage: Peers decode|encode|load|fence|changes|heap|place|authorize|log|quorum|controller-* name=value...");
+            System.err.println("usage: Peers decode|encode|load|fence|changes|heap|place|authorize|metadata-cache|log|quorum|controller-* name=value...");
             System.exit(2);
         }
         Arguments arguments = Arguments.parse(args);
@@ -19,6 +19,7 @@ public final class Peers {
             case "heap" -> Images.heap(arguments);
             case "place" -> Placement.place(arguments);
             case "authorize" -> Authorizers.authorize(arguments);
+            case "metadata-cache" -> MetadataCaches.answer(arguments);
             case "log" -> Logs.appendAndRead(arguments);
             case "quorum" -> Quorum.serve(arguments);
             case "controller-create" -> Controllers.create(arguments);
