@@ -17,7 +17,7 @@ from __future__ import annotations
 import random
 import struct
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -282,14 +282,16 @@ class MetadataCache:
         not make a request without a cursor fail, and no partition of a cursor is too large.
         """
         is_all = not request.topics
-        names, first = self._described_names(request)
-        denied = []
-        if allows is not None:
-            is_allowed = {
-                name: allows(AclOperation.DESCRIBE, ResourceType.TOPIC, name) for name in names
-            }
-            denied = [name for name in names if not is_allowed[name] and not is_all]
-            names = [name for name in names if is_allowed[name]]
+        requested, first = self._described_names(request)
+        names: Iterable[str] = requested
+        denied: list[str] = []
+        if allows is not None and is_all:
+            # Lazily: a page may end long before the last topic.
+            names = (name for name in requested if _may_describe(allows, name))
+        elif allows is not None:
+            is_allowed = {name: _may_describe(allows, name) for name in requested}
+            denied = [name for name in requested if not is_allowed[name]]
+            names = [name for name in requested if is_allowed[name]]
         table, brokers = self._image.table, self._listener(listener).brokers
         left = max(
             1,
@@ -302,8 +304,6 @@ class MetadataCache:
                 next_cursor = TopicPartitionsCursor(name, 0)
                 break
             number = table.topic_number(name)
-            if number < 0 and is_all:
-                continue
             operations = authorized_operations(allows, ResourceType.TOPIC, name)
             if number < 0:
                 described.append(_described_error(name, absence_error(name), operations))
@@ -410,6 +410,10 @@ def _empty_image() -> Image:
 def _java_order(name: str) -> bytes:
     """Return the key by which Java compares strings: their UTF-16 code units."""
     return name.encode("utf-16-be", "surrogatepass")
+
+
+def _may_describe(allows: OperationCheck, name: str) -> bool:
+    return allows(AclOperation.DESCRIBE, ResourceType.TOPIC, name)
 
 
 def _cluster_operations(allows: OperationCheck | None) -> int:
