@@ -493,6 +493,45 @@ METADATA_CACHE_ROWS = (
         (at_least(10),),
         floor="metadata_memcpy",
     ),
+    Row(
+        "Metadata of one topic of them, a thousand requests",
+        "metadata_one",
+        "kafka_metadata_one",
+        (at_least(1),),
+        floor=None,
+    ),
+    Row(
+        "a page of DescribeTopicPartitions: 2,000 partitions",
+        "describe_page",
+        "kafka_describe_page",
+        (at_least(1),),
+        floor=None,
+    ),
+)
+
+PRODUCE_ROWS = (
+    *(
+        Row(
+            f"validate a produced batch, {codec}, {size} of records",
+            f"validate_{codec}_{size}",
+            None,
+            (),
+            floor=f"crc_{codec}_{size}" if codec == "none" else f"inflate_{codec}_{size}",
+        )
+        for codec in ("none", "lz4", "zstd")
+        for size in ("16KiB", "1MiB")
+    ),
+    *(
+        Row(
+            f"the same, lz4 for a topic of zstd, {size}",
+            f"validate_lz4_to_zstd_{size}",
+            None,
+            (),
+            floor=f"inflate_lz4_{size}",
+            note="compression is not part of the floor",
+        )
+        for size in ("16KiB", "1MiB")
+    ),
 )
 
 
@@ -507,7 +546,8 @@ def judged(
     + FOLLOW_ROWS
     + SWEEP_ROWS
     + HISTORY_ROWS
-    + METADATA_CACHE_ROWS,
+    + METADATA_CACHE_ROWS
+    + PRODUCE_ROWS,
 ) -> Iterator[tuple[Row, list[Verdict]]]:
     """Return every row with the verdicts of its conditions."""
     for row in rows:
