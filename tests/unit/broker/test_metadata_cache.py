@@ -109,6 +109,24 @@ def test_a_replica_in_a_failed_directory_is_offline(cluster: Cluster) -> None:
     assert [one.offline_replicas for one in cluster.metadata().topics[0].partitions] == [[1], [1]]
 
 
+def test_only_a_lost_directory_and_one_that_the_broker_lacks_are_offline(cluster: Cluster) -> None:
+    """Without the assignment of a directory a replica counts as online (KIP-858)."""
+    migrating, unassigned, lost, unknown = (Uuid(n.to_bytes(16, "big")) for n in (0, 1, 2, 77))
+    directories = [migrating, unassigned, lost, unknown, DIRECTORY]
+    cluster.apply(
+        *(broker(id, "PLAIN") for id in (2, 3, 4)),
+        partition(2, 0, 0, 1, 2, 3, 4).replace(directories=directories),
+    )
+    assert cluster.metadata().topics[0].partitions[2].offline_replicas == [2, 3]
+
+
+def test_before_version_6_no_error_names_the_listener(cluster: Cluster) -> None:
+    for version, error in ((5, 5), (6, 72)):
+        body = cluster.cache.metadata(MetadataRequestData(None), version, "TLS").body
+        (topic,) = MetadataResponseData.decode(body, version).topics
+        assert [one.error_code for one in topic.partitions] == [error, 0]
+
+
 def test_a_leader_without_the_listener_is_an_error_of_its_partition(cluster: Cluster) -> None:
     response = cluster.metadata(listener="TLS")
     assert [(one.node_id, one.host) for one in response.brokers] == [(1, "tls-1")]
