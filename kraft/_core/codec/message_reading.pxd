@@ -1,5 +1,6 @@
 # Reading by a schema, for metadata_codec; see message_reading.pyx.
 
+from cpython.object cimport PyObject
 from libc.stdint cimport uint8_t
 
 from kraft._core.codec.message_schema cimport StructSchema
@@ -11,6 +12,8 @@ cdef struct Cursor:
     const uint8_t *end
     # The position of `start` in the caller's buffer, for error messages.
     Py_ssize_t position
+    # The caller's buffer; borrowed.
+    PyObject *source
     # The encoding is older than flexible versions.
     bint is_classic
     # Text that is not UTF-8 is read with U+FFFD in place of the malformed bytes.

@@ -6,7 +6,7 @@ it opens a `Cursor` on a caller's buffer, reads with `decode_struct`, and checks
 
 Invariants: a count or length is compared with the bytes left before memory is allocated; every
 error is a CorruptRecordError with the position in the caller's buffer; unknown tagged fields are
-kept on the object, in their order.
+kept on the object, in their order. Records alone are not copied: they are views of the buffer.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
@@ -19,8 +19,8 @@ from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, u
 from libc.string cimport memcpy
 
 from kraft._core.codec.message_schema cimport (
-    BOOL, BYTES, INT8, INT16, INT32, INT64, STRING, STRUCT, UINT16, UUID, Field, StructBase,
-    StructSchema, default_of, least_size_of, may_be_null_struct, name_of, slot_of,
+    BOOL, BYTES, INT8, INT16, INT32, INT64, RECORDS, STRING, STRUCT, UINT16, UUID, Field,
+    StructBase, StructSchema, default_of, least_size_of, may_be_null_struct, name_of, slot_of,
 )
 from kraft._core.bytes.wire cimport get_uvarint, load_u16, load_u32, load_u64
 
@@ -68,6 +68,7 @@ cdef int open_cursor(
     c.at = c.start
     c.end = <const uint8_t *>view.buf + stop
     c.position = position
+    c.source = <PyObject *>buffer
     c.is_classic = False
     c.is_lenient = False
     return 0
@@ -253,6 +254,12 @@ cdef inline object fixed_of(int kind, const uint8_t *p):
     return real
 
 
+cdef object view_of(Cursor *c, const uint8_t *p, Py_ssize_t size):
+    """Return a view of the caller's buffer, which it keeps alive."""
+    cdef Py_ssize_t begin = c.position + (p - c.start)
+    return memoryview(<object>c.source).cast("B")[begin:begin + size]
+
+
 cdef object decode_one(StructSchema schema, Field *f, int version, Cursor *c):
     cdef uint32_t raw = 0
     cdef Py_ssize_t size
@@ -290,6 +297,8 @@ cdef object decode_one(StructSchema schema, Field *f, int version, Cursor *c):
     c.at = p + size
     if f.kind == BYTES:
         return PyBytes_FromStringAndSize(<const char *>p, size)
+    if f.kind == RECORDS:
+        return view_of(c, p, size)
     if size > MAX_STRING_SIZE:
         raise corrupt(c, begin, f"{name_of(schema, f)} has {size} bytes, over {MAX_STRING_SIZE}")
     try:

@@ -15,6 +15,7 @@ cdef enum Kind:
     UUID
     STRING
     BYTES
+    RECORDS
     STRUCT
 
 
@@ -74,6 +75,8 @@ cdef class StructSchema:
     cdef dict index
     cdef Field *fields
     cdef Py_ssize_t count
+    # Whether it or a nested struct has a field of kind records.
+    cdef bint has_records
     # Indices into `fields`: untagged ones in schema order, and tagged ones by tag.
     cdef int *regular
     cdef Py_ssize_t regular_count

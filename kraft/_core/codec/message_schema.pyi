@@ -44,9 +44,11 @@ def field(
 ) -> Any:
     """Return one line of a schema: the field's type on the wire and the versions that have it.
 
-    ``kind`` is bool, int8, int16, uint16, int32, int64, float64, uuid, string, bytes or struct; a
-    ``[]`` before it makes an array. A field has its ``default`` if it was not given or is not part
-    of the version read; the default is 0, "", b"", the zero uuid or an empty array unless given.
+    ``kind`` is bool, int8, int16, uint16, int32, int64, float64, uuid, string, bytes, records or
+    struct; a ``[]`` before it makes an array. Records are bytes that are read as a view of the
+    buffer, and that `Message.encode_segments` does not copy. A field has its ``default`` if it was
+    not given or is not part of the version read; the default is 0, "", b"", the zero uuid, an empty
+    array, or None for records unless given.
     A ``nullable`` field may be null from version ``nullable_since`` on. A version without an
     ``ignorable`` field is encoded without it; any other field must be at its default there.
     ``of`` is the class of a struct.

@@ -43,11 +43,12 @@ cdef dict KINDS = {
     "uuid": UUID,
     "string": STRING,
     "bytes": BYTES,
+    "records": RECORDS,
     "struct": STRUCT,
 }
 
 # By Kind: the smallest size of a value on the wire in bytes.
-cdef int[11] LEAST_SIZE = [1, 1, 2, 2, 4, 8, 8, 16, 1, 1, 1]
+cdef int[12] LEAST_SIZE = [1, 1, 2, 2, 4, 8, 8, 16, 1, 1, 1, 1]
 
 cdef object MISSING = object()
 cdef int MAX_VERSION = 31
@@ -97,6 +98,7 @@ cdef dict IMPLICIT_DEFAULT = {
     "uuid": ZERO_UUID,
     "string": "",
     "bytes": b"",
+    "records": None,
 }
 
 
@@ -113,6 +115,8 @@ def field(
         raise ValueError("`of` is required for a struct field and not allowed for others")
     if nullable and spec.kind == "struct" and not spec.is_array and tag >= 0:
         raise ValueError("nullable structs with a tag are not supported: no schema has one")
+    if tag >= 0 and (spec.kind == "records" or (of and (<StructSchema>of.schema).has_records)):
+        raise ValueError("records with a tag are not supported: no schema has them")
     if default is MISSING:
         if spec.is_array:
             default = []
@@ -269,6 +273,8 @@ cdef class StructSchema:
                 f.default_integer = spec.default
             if f.kind == STRUCT:
                 f.nested = <PyObject *>(<StructSchema?>spec.of.schema)
+                self.has_records |= (<StructSchema>f.nested).has_records
+            self.has_records |= f.kind == RECORDS
             if f.tag < 0:
                 self.regular[self.regular_count] = i
                 self.regular_count += 1

@@ -9,7 +9,7 @@ its default, and a value of the wrong type or range raises InvalidRecordError; n
 written.
 """
 
-from cpython.bytes cimport PyBytes_AS_STRING
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.float cimport PyFloat_AsDouble
 from cpython.long cimport PyLong_AsLongLong
 from cpython.mem cimport PyMem_Free, PyMem_Malloc, PyMem_Realloc
@@ -18,11 +18,12 @@ from libc.stdint cimport INT64_MIN, int64_t, uint8_t, uint16_t, uint32_t, uint64
 from libc.string cimport memcpy, memmove
 
 from kraft._core.codec.message_schema cimport (
-    BOOL, BYTES, INT8, INT32, INT64, STRING, STRUCT, UUID, Field, FieldSpec, StructBase,
+    BOOL, BYTES, INT8, INT32, INT64, RECORDS, STRING, STRUCT, UUID, Field, FieldSpec, StructBase,
     StructSchema, may_be_null_struct, name_of, value_of,
 )
 from kraft._core.bytes.wire cimport put_uvarint, size_of_uvarint, store_u16, store_u32, store_u64
 
+from kraft._core.bytes.file_slice import FileSlice
 from kraft.errors import InvalidRecordError, UnsupportedVersionError
 
 cdef extern from *:
@@ -39,6 +40,8 @@ cdef void open_buffer(Buffer *b) noexcept:
     b.size = 0
     b.capacity = sizeof(b.first)
     b.is_classic = False
+    b.segments = NULL
+    b.segments_size = 0
 
 
 cdef void close_buffer(Buffer *b) noexcept:
@@ -111,6 +114,31 @@ cdef int write_bytes(Buffer *b, const void *source, Py_ssize_t size, bint is_str
     put_size(b, <uint32_t>size + 1, is_string)
     memcpy(b.data + b.size, source, size)
     b.size += size
+    return 0
+
+
+cdef int end_segment(Buffer *b) except -1:
+    """Move the bytes of `data` to the list of segments."""
+    (<list>b.segments).append(PyBytes_FromStringAndSize(<const char *>b.data, b.size))
+    b.segments_size += b.size
+    b.size = 0
+    return 0
+
+
+cdef int write_records(StructSchema schema, Field *f, object value, Buffer *b) except -1:
+    """Write the size, and add the value as a segment: bytes, or a slice of a file."""
+    cdef Py_ssize_t size
+    try:
+        size = value.size if isinstance(value, FileSlice) else memoryview(value).nbytes
+    except TypeError:
+        raise misfit(schema, f, value) from None
+    if not 0 <= size < 0x7fffffff:
+        raise InvalidRecordError(f"{name_of(schema, f)} cannot have {size} bytes")
+    write_size(b, <uint32_t>size + 1, False)
+    if size:
+        end_segment(b)
+        (<list>b.segments).append(value)
+        b.segments_size += size
     return 0
 
 
@@ -331,7 +359,9 @@ cdef int encode_one(
         write_bytes(b, text, size, True)
     elif f.kind == STRUCT:
         encode_struct(<StructSchema>f.nested, version, value, b)
-    elif f.kind == BYTES:
+    elif f.kind == RECORDS and b.segments != NULL:
+        write_records(schema, f, value, b)
+    elif f.kind == BYTES or f.kind == RECORDS:
         try:
             data = value if type(value) is bytes else bytes(memoryview(value))
         except TypeError:

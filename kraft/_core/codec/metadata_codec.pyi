@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from typing import Any, Literal, Self, dataclass_transform
 
+from kraft._core.bytes.file_slice import FileSlice
 from kraft._core.codec.message_schema import StructBase, StructSchema
 
 def attribute(*, default: Any, kw_only: Literal[True]) -> Any:
@@ -89,3 +90,9 @@ class Message(Struct):
         """Decode ``body[position:]``; raise like `StructCodec.decode`."""
     def encode(self, version: int) -> bytes:
         """Encode the body; raise like `RecordCodec.encode`."""
+    def encode_segments(self, version: int) -> tuple[list[bytes | memoryview | FileSlice], int]:
+        """Return the body in parts, without a copy of its records, and the bytes of all parts.
+
+        A part is encoded bytes, or the value of a field of records, which may be a `FileSlice`.
+        Raises like `RecordCodec.encode`.
+        """

@@ -10,7 +10,8 @@ The schemas are the classes of `kraft.records` and `kraft.protocol`: from a clas
     record value   uvarint frame version = 1 | uvarint api key | uvarint version | struct
     struct         fields of this version in schema order | tagged section
     tagged section uvarint count, then by ascending tag: uvarint tag | uvarint size | payload
-    string, bytes  uvarint length + 1 (0 = null) | bytes
+    string, bytes, records
+                   uvarint length + 1 (0 = null) | bytes
     array          uvarint count + 1 (0 = null) | elements
     uuid           16 bytes; integers and float64 are big-endian; bool is one byte
 
@@ -18,7 +19,8 @@ The versions of an RPC before ``flexible_since`` have the classic encoding:
 
     struct         fields of this version in schema order, no tagged section
     string         int16 length (-1 = null) | bytes
-    bytes, array   int32 length or count (-1 = null) | bytes or elements
+    bytes, records, array
+                   int32 length or count (-1 = null) | bytes or elements
 
 Invariants: a count or length is compared with the bytes left before memory is allocated; a tagged
 field is written only if it differs from its default; unknown tagged fields are kept on the object
@@ -28,13 +30,16 @@ and written in their order. Rules: KIP-482, and Kafka's generated classes
 
 from cpython.buffer cimport PyBuffer_Release
 from cpython.bytes cimport PyBytes_FromStringAndSize
+from cpython.object cimport PyObject
 from libc.stdint cimport uint8_t, uint32_t
 
 from kraft._core.codec.message_reading cimport (
     Cursor, check_all_read, corrupt, decode_struct, open_cursor,
 )
 from kraft._core.codec.message_schema cimport FieldSpec, RecordBase, StructBase, StructSchema
-from kraft._core.codec.message_writing cimport Buffer, close_buffer, encode_struct, open_buffer
+from kraft._core.codec.message_writing cimport (
+    Buffer, close_buffer, encode_struct, end_segment, open_buffer,
+)
 from kraft._core.bytes.wire cimport get_uvarint, put_uvarint
 
 from kraft.errors import InvalidRecordError, UnsupportedVersionError
@@ -77,6 +82,20 @@ cdef class StructCodec(StructSchema):
         try:
             encode_struct(self, version, value, &b)
             return PyBytes_FromStringAndSize(<char *>b.data, b.size)
+        finally:
+            close_buffer(&b)
+
+    cdef object write_segments(self, object value, int version):
+        cdef Buffer b
+        cdef list segments = []
+        self.check_version(version)
+        open_buffer(&b)
+        b.is_classic = version < self.flexible_since
+        b.segments = <PyObject *>segments
+        try:
+            encode_struct(self, version, value, &b)
+            end_segment(&b)
+            return segments, b.segments_size
         finally:
             close_buffer(&b)
 
@@ -180,3 +199,6 @@ class Message(Struct):
 
     def encode(self, int version):
         return (<StructCodec>type(self).schema).write(self, version)
+
+    def encode_segments(self, int version):
+        return (<StructCodec>type(self).schema).write_segments(self, version)

@@ -1,0 +1,28 @@
+"""``FileSlice``: records in a file, as a part of a message that is sent without reading them.
+
+A partition's log returns one, a message holds it in place of the bytes, and the network sends it
+from the file (``sendfile``), or reads it first where the bytes are encrypted.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+
+class ReadableFile(Protocol):
+    """What a slice needs of a file; ``kraft._core.log.disk.File`` has it."""
+
+    def read_at(self, position: int, size: int, /) -> bytes:
+        """Return ``size`` bytes, or fewer if the file ends before."""
+
+
+class FileSlice(NamedTuple):
+    """``size`` bytes of a file from ``position`` on; nothing may change them while it exists."""
+
+    file: ReadableFile
+    position: int
+    size: int
+
+    def read(self) -> bytes:
+        """Return the bytes."""
+        return self.file.read_at(self.position, self.size)
