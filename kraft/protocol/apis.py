@@ -85,6 +85,16 @@ from kraft.protocol.create_topics import (
     CreateTopicsResponseData,
 )
 from kraft.protocol.delete_acls import DELETE_ACLS, DeleteAclsRequestData, DeleteAclsResponseData
+from kraft.protocol.delete_groups import (
+    DELETE_GROUPS,
+    DeleteGroupsRequestData,
+    DeleteGroupsResponseData,
+)
+from kraft.protocol.delete_records import (
+    DELETE_RECORDS,
+    DeleteRecordsRequestData,
+    DeleteRecordsResponseData,
+)
 from kraft.protocol.delete_topics import (
     DELETE_TOPICS,
     DeleteTopicsRequestData,
@@ -109,6 +119,21 @@ from kraft.protocol.describe_delegation_token import (
     DESCRIBE_DELEGATION_TOKEN,
     DescribeDelegationTokenRequestData,
     DescribeDelegationTokenResponseData,
+)
+from kraft.protocol.describe_groups import (
+    DESCRIBE_GROUPS,
+    DescribeGroupsRequestData,
+    DescribeGroupsResponseData,
+)
+from kraft.protocol.describe_log_dirs import (
+    DESCRIBE_LOG_DIRS,
+    DescribeLogDirsRequestData,
+    DescribeLogDirsResponseData,
+)
+from kraft.protocol.describe_producers import (
+    DESCRIBE_PRODUCERS,
+    DescribeProducersRequestData,
+    DescribeProducersResponseData,
 )
 from kraft.protocol.describe_quorum import (
     DESCRIBE_QUORUM,
@@ -137,13 +162,32 @@ from kraft.protocol.expire_delegation_token import (
     ExpireDelegationTokenRequestData,
     ExpireDelegationTokenResponseData,
 )
-from kraft.protocol.fetch import FETCH
+from kraft.protocol.fetch import FETCH, FetchRequestData, FetchResponseData
 from kraft.protocol.fetch_snapshot import FETCH_SNAPSHOT, FetchSnapshotRequestData
+from kraft.protocol.find_coordinator import (
+    FIND_COORDINATOR,
+    FindCoordinatorRequestData,
+    FindCoordinatorResponseData,
+)
 from kraft.protocol.headers import Api
+from kraft.protocol.heartbeat import HEARTBEAT, HeartbeatRequestData, HeartbeatResponseData
 from kraft.protocol.incremental_alter_configs import (
     INCREMENTAL_ALTER_CONFIGS,
     IncrementalAlterConfigsRequestData,
     IncrementalAlterConfigsResponseData,
+)
+from kraft.protocol.init_producer_id import (
+    INIT_PRODUCER_ID,
+    InitProducerIdRequestData,
+    InitProducerIdResponseData,
+)
+from kraft.protocol.join_group import JOIN_GROUP, JoinGroupRequestData, JoinGroupResponseData
+from kraft.protocol.leave_group import LEAVE_GROUP, LeaveGroupRequestData, LeaveGroupResponseData
+from kraft.protocol.list_groups import LIST_GROUPS, ListGroupsRequestData, ListGroupsResponseData
+from kraft.protocol.list_offsets import (
+    LIST_OFFSETS,
+    ListOffsetsRequestData,
+    ListOffsetsResponseData,
 )
 from kraft.protocol.list_partition_reassignments import (
     LIST_PARTITION_REASSIGNMENTS,
@@ -151,6 +195,27 @@ from kraft.protocol.list_partition_reassignments import (
     ListPartitionReassignmentsResponseData,
 )
 from kraft.protocol.metadata import METADATA, MetadataRequestData, MetadataResponseData
+from kraft.protocol.offset_commit import (
+    OFFSET_COMMIT,
+    OffsetCommitRequestData,
+    OffsetCommitResponseData,
+)
+from kraft.protocol.offset_delete import (
+    OFFSET_DELETE,
+    OffsetDeleteRequestData,
+    OffsetDeleteResponseData,
+)
+from kraft.protocol.offset_fetch import (
+    OFFSET_FETCH,
+    OffsetFetchRequestData,
+    OffsetFetchResponseData,
+)
+from kraft.protocol.offset_for_leader_epoch import (
+    OFFSET_FOR_LEADER_EPOCH,
+    OffsetForLeaderEpochRequestData,
+    OffsetForLeaderEpochResponseData,
+)
+from kraft.protocol.produce import PRODUCE, ProduceRequestData, ProduceResponseData
 from kraft.protocol.quorum_epoch import QuorumEpochResponseData
 from kraft.protocol.raft_voter import RaftVoterResponseData
 from kraft.protocol.remove_raft_voter import REMOVE_RAFT_VOTER, RemoveRaftVoterRequestData
@@ -169,6 +234,7 @@ from kraft.protocol.sasl_handshake import (
     SaslHandshakeRequestData,
     SaslHandshakeResponseData,
 )
+from kraft.protocol.sync_group import SYNC_GROUP, SyncGroupRequestData, SyncGroupResponseData
 from kraft.protocol.unregister_broker import (
     UNREGISTER_BROKER,
     UnregisterBrokerRequestData,
@@ -202,7 +268,7 @@ class Rpc(NamedTuple):
 
 #: The APIs of the controller listener, by ascending API key.
 RPCS: tuple[Rpc, ...] = (
-    Rpc(FETCH, None, None),
+    Rpc(FETCH, FetchRequestData, FetchResponseData),
     Rpc(SASL_HANDSHAKE, SaslHandshakeRequestData, SaslHandshakeResponseData),
     Rpc(API_VERSIONS, ApiVersionsRequestData, ApiVersionsResponseData),
     Rpc(CREATE_TOPICS, CreateTopicsRequestData, CreateTopicsResponseData),
@@ -280,7 +346,25 @@ RPCS: tuple[Rpc, ...] = (
 
 #: The APIs that only a broker listener has, by ascending API key.
 BROKER_RPCS: tuple[Rpc, ...] = (
+    Rpc(PRODUCE, ProduceRequestData, ProduceResponseData),
+    Rpc(LIST_OFFSETS, ListOffsetsRequestData, ListOffsetsResponseData),
     Rpc(METADATA, MetadataRequestData, MetadataResponseData),
+    Rpc(OFFSET_COMMIT, OffsetCommitRequestData, OffsetCommitResponseData),
+    Rpc(OFFSET_FETCH, OffsetFetchRequestData, OffsetFetchResponseData),
+    Rpc(FIND_COORDINATOR, FindCoordinatorRequestData, FindCoordinatorResponseData),
+    Rpc(JOIN_GROUP, JoinGroupRequestData, JoinGroupResponseData),
+    Rpc(HEARTBEAT, HeartbeatRequestData, HeartbeatResponseData),
+    Rpc(LEAVE_GROUP, LeaveGroupRequestData, LeaveGroupResponseData),
+    Rpc(SYNC_GROUP, SyncGroupRequestData, SyncGroupResponseData),
+    Rpc(DESCRIBE_GROUPS, DescribeGroupsRequestData, DescribeGroupsResponseData),
+    Rpc(LIST_GROUPS, ListGroupsRequestData, ListGroupsResponseData),
+    Rpc(DELETE_RECORDS, DeleteRecordsRequestData, DeleteRecordsResponseData),
+    Rpc(INIT_PRODUCER_ID, InitProducerIdRequestData, InitProducerIdResponseData),
+    Rpc(OFFSET_FOR_LEADER_EPOCH, OffsetForLeaderEpochRequestData, OffsetForLeaderEpochResponseData),
+    Rpc(DESCRIBE_LOG_DIRS, DescribeLogDirsRequestData, DescribeLogDirsResponseData),
+    Rpc(DELETE_GROUPS, DeleteGroupsRequestData, DeleteGroupsResponseData),
+    Rpc(OFFSET_DELETE, OffsetDeleteRequestData, OffsetDeleteResponseData),
+    Rpc(DESCRIBE_PRODUCERS, DescribeProducersRequestData, DescribeProducersResponseData),
     Rpc(
         DESCRIBE_TOPIC_PARTITIONS,
         DescribeTopicPartitionsRequestData,

@@ -84,6 +84,22 @@ class NodeEndpointData(Struct):
     port: int = field("uint16")
 
 
+class BrokerEndpoint(Struct):
+    """The address of a broker, in a response of one that does not lead a partition (KIP-951)."""
+
+    node_id: int = field("int32")
+    host: str = field("string")
+    port: int = field("int32")
+    rack: str | None = field("string", None, nullable=True)
+
+
+class LeaderIdAndEpoch(Struct):
+    """The leader of a partition; -1 for unknown."""
+
+    leader_id: int = field("int32", -1)
+    leader_epoch: int = field("int32", -1)
+
+
 def to_listeners(endpoints: Iterable[Endpoint]) -> list[ListenerData]:
     return [ListenerData(name, host, port) for name, host, port in endpoints]
 

@@ -1,23 +1,35 @@
-"""Fetch of the metadata log: a follower or observer reads batches from the leader (KIP-595).
+"""Fetch: a consumer or follower reads batches of many partitions, or a node those of the metadata
+log (KIP-595).
 
-The bodies are compiled: ``kraft._core.codec.fetch``. The raft layer needs version 13 or later,
-which names topics by id; a request of an older version is rejected. The record bytes of a response
-are neither decoded nor copied.
+`FetchRequestData` and `FetchResponseData` are whole bodies, for a broker. `RPC` is that of the raft
+layer, where a body has one partition and is compiled: ``kraft._core.codec.fetch``. The raft layer
+needs version 13 or later, which names topics by id; a request of an older version is rejected. The
+record bytes of a response are neither decoded nor copied.
 """
 
 from __future__ import annotations
 
 import struct
 
+from kraft._core.bytes.file_slice import FileSlice
 from kraft._core.codec.fetch import (
     decode_fetch_request,
     decode_fetch_response,
     encode_fetch_request,
     encode_fetch_response,
 )
+from kraft._core.codec.message_schema import Uuid, field
+from kraft._core.codec.metadata_codec import Message, Struct
 from kraft._core.log.epoch_cache import EpochEndOffset
 from kraft.errors import INVALID_REQUEST
-from kraft.protocol.common import RaftRpc, Rejected, Resolve, endpoint_of
+from kraft.protocol.common import (
+    BrokerEndpoint,
+    LeaderIdAndEpoch,
+    RaftRpc,
+    Rejected,
+    Resolve,
+    endpoint_of,
+)
 from kraft.protocol.headers import Api, Body
 from kraft.raft.rpc import (
     TOP_LEVEL_ERRORS,
@@ -31,6 +43,110 @@ from kraft.raft.voters import Endpoint, ReplicaKey
 _FIRST_WITH_TOPIC_IDS = 13
 
 FETCH = Api(1, "Fetch", 4, 18, 12, lowest_sent=_FIRST_WITH_TOPIC_IDS)
+
+
+class FetchReplicaState(Struct):
+    """The follower that fetches; a consumer has the defaults."""
+
+    replica_id: int = field("int32", -1)
+    replica_epoch: int = field("int64", -1)
+
+
+class FetchPartitionData(Struct):
+    partition: int = field("int32")
+    current_leader_epoch: int = field("int32", -1, since=9, ignorable=True)
+    fetch_offset: int = field("int64")
+    # Of the last record before the offset: the leader answers with the diverging epoch (KIP-595).
+    last_fetched_epoch: int = field("int32", -1, since=12)
+    log_start_offset: int = field("int64", -1, since=5, ignorable=True)
+    partition_max_bytes: int = field("int32")
+    replica_directory_id: Uuid = field("uuid", since=17, tag=0, ignorable=True)
+    # That the follower knows (KIP-1166).
+    high_watermark: int = field("int64", (1 << 63) - 1, since=18, tag=1, ignorable=True)
+
+
+class FetchTopicData(Struct):
+    topic: str = field("string", until=12, ignorable=True)
+    topic_id: Uuid = field("uuid", since=13, ignorable=True)
+    partitions: list[FetchPartitionData] = field("[]struct", of=FetchPartitionData)
+
+
+class ForgottenTopicData(Struct):
+    topic: str = field("string", until=12, ignorable=True)
+    topic_id: Uuid = field("uuid", since=13, ignorable=True)
+    partitions: list[int] = field("[]int32")
+
+
+class FetchRequestData(Message, versions=(4, 18), flexible_since=12):
+    cluster_id: str | None = field("string", None, since=12, tag=0, nullable=True, ignorable=True)
+    replica_id: int = field("int32", -1, until=14)
+    replica_state: FetchReplicaState = field("struct", since=15, tag=1, of=FetchReplicaState)
+    max_wait_ms: int = field("int32")
+    min_bytes: int = field("int32")
+    max_bytes: int = field("int32", (1 << 31) - 1)
+    # 0: up to the high watermark; 1: up to the last stable offset.
+    isolation_level: int = field("int8")
+    session_id: int = field("int32", since=7, ignorable=True)
+    # 0 makes a session, -1 ends it; every other request of it has the next epoch.
+    session_epoch: int = field("int32", -1, since=7, ignorable=True)
+    # Of a session: only partitions that are new to it or have changed (KIP-227).
+    topics: list[FetchTopicData] = field("[]struct", of=FetchTopicData)
+    forgotten_topics_data: list[ForgottenTopicData] = field(
+        "[]struct", since=7, of=ForgottenTopicData
+    )
+    # Of a consumer, which may fetch from a follower there (KIP-392).
+    rack_id: str = field("string", since=11, ignorable=True)
+
+
+class DivergingEpochData(Struct):
+    """The largest epoch that leader and follower share, and where it ends at the leader."""
+
+    epoch: int = field("int32", -1)
+    end_offset: int = field("int64", -1)
+
+
+class SnapshotIdData(Struct):
+    end_offset: int = field("int64", -1)
+    epoch: int = field("int32", -1)
+
+
+class AbortedTransactionData(Struct):
+    producer_id: int = field("int64")
+    first_offset: int = field("int64")
+
+
+class FetchedPartitionData(Struct):
+    partition_index: int = field("int32")
+    error_code: int = field("int16")
+    high_watermark: int = field("int64")
+    last_stable_offset: int = field("int64", -1)
+    log_start_offset: int = field("int64", -1, since=5, ignorable=True)
+    diverging_epoch: DivergingEpochData = field("struct", since=12, tag=0, of=DivergingEpochData)
+    # With an error about the leader; its address is in ``node_endpoints`` (KIP-951).
+    current_leader: LeaderIdAndEpoch = field("struct", since=12, tag=1, of=LeaderIdAndEpoch)
+    snapshot_id: SnapshotIdData = field("struct", since=12, tag=2, of=SnapshotIdData)
+    # Null under isolation level 0.
+    aborted_transactions: list[AbortedTransactionData] | None = field(
+        "[]struct", None, nullable=True, of=AbortedTransactionData
+    )
+    # A follower near to the consumer; then there are no records.
+    preferred_read_replica: int = field("int32", -1, since=11)
+    # Read as a view of the response; written from bytes or, by `encode_segments`, from a file.
+    records: Body | FileSlice | None = field("records", None, nullable=True)
+
+
+class FetchedTopicData(Struct):
+    topic: str = field("string", until=12, ignorable=True)
+    topic_id: Uuid = field("uuid", since=13, ignorable=True)
+    partitions: list[FetchedPartitionData] = field("[]struct", of=FetchedPartitionData)
+
+
+class FetchResponseData(Message, versions=(4, 18), flexible_since=12):
+    throttle_time_ms: int = field("int32")
+    error_code: int = field("int16", since=7, ignorable=True)
+    session_id: int = field("int32", since=7)
+    responses: list[FetchedTopicData] = field("[]struct", of=FetchedTopicData)
+    node_endpoints: list[BrokerEndpoint] = field("[]struct", since=16, tag=0, of=BrokerEndpoint)
 
 
 def encode_request(request: FetchRequest, version: int) -> bytes:

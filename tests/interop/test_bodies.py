@@ -111,8 +111,7 @@ def test_kafka_and_kraft_write_and_read_the_same_bytes(
         value = as_json(known, version)
         converted, read = oracles[release].read(kind, key, version, written, value)
         assert converted == known.encode(version).hex()
-        # Kafka's JSON has infinities as strings.
-        assert read == json.loads(json.dumps(value), parse_constant=str)
+        assert read == as_kafka_prints(value)
 
     for made in shapes(type, version):
         compare(made)
@@ -161,7 +160,19 @@ def json_value(value: Any, version: int) -> Any:
         return [json_value(one, version) for one in value]
     if isinstance(value, Uuid):
         return str(value)
-    return base64.b64encode(value).decode() if isinstance(value, bytes) else value
+    return base64.b64encode(value).decode() if isinstance(value, bytes | memoryview) else value
+
+
+def as_kafka_prints(value: Any) -> Any:
+    """Return the JSON with what Kafka's converters change: infinities are strings, records empty.
+
+    The bytes of records are compared in the bodies.
+    """
+
+    def emptied(fields: dict[str, Any]) -> dict[str, Any]:
+        return fields | {"records": ""} if fields.get("records") else fields
+
+    return json.loads(json.dumps(value), parse_constant=str, object_hook=emptied)
 
 
 def json_name(type: type[Struct], name: str) -> str:

@@ -21,6 +21,7 @@ SCALARS: dict[str, st.SearchStrategy[Any]] = {
     "uuid": st.binary(min_size=16, max_size=16).map(Uuid),
     "string": st.text(st.characters(exclude_categories=["Cs"]), max_size=200),
     "bytes": st.binary(max_size=200),
+    "records": st.binary(max_size=200),
 }
 UNKNOWN = st.dictionaries(st.integers(9, (1 << 31) - 2), st.binary(max_size=150), max_size=3)
 
@@ -35,6 +36,7 @@ LOWEST: dict[str, Any] = {
     "uuid": Uuid(),
     "string": "",
     "bytes": b"",
+    "records": b"",
 }
 HIGHEST: dict[str, Any] = {
     "bool": True,
@@ -47,6 +49,7 @@ HIGHEST: dict[str, Any] = {
     "uuid": Uuid(b"\xff" * 16),
     "string": "\u20ac\U0001f600x" * 50,
     "bytes": bytes(range(256)),
+    "records": bytes(range(256)),
 }
 
 

@@ -13,11 +13,9 @@ from typing import Any
 
 from kraft._core.codec.fetch import METADATA_TOPIC, METADATA_TOPIC_ID
 from kraft._core.codec.message_schema import ZERO_UUID, FieldSpec, Uuid
-from kraft._core.codec.message_schema import field as line
 from kraft._core.codec.metadata_codec import Message, Struct
 from kraft.protocol.apis import RPCS
 from kraft.protocol.envelope import ENVELOPE, EnvelopeRequestData
-from kraft.protocol.fetch import FETCH
 from kraft.protocol.headers import Api, request_frame
 from kraft.security.principals import USER_TYPE, KafkaPrincipal, encode_principal
 from kraft.server.apis.forwarding import FORWARDABLE
@@ -26,56 +24,8 @@ _RARE = 0.06
 _INTEGERS = {"int8": 8, "int16": 16, "uint16": 17, "int32": 32, "int64": 64}
 
 
-class ReplicaStateData(Struct):
-    replica_id: int = line("int32", -1)
-    replica_epoch: int = line("int64", -1)
-
-
-class FetchPartitionData(Struct):
-    partition: int = line("int32")
-    current_leader_epoch: int = line("int32", -1, since=9)
-    fetch_offset: int = line("int64")
-    last_fetched_epoch: int = line("int32", -1, since=12)
-    log_start_offset: int = line("int64", -1, since=5)
-    partition_max_bytes: int = line("int32")
-    replica_directory_id: Uuid = line("uuid", since=17, tag=0)
-    high_watermark: int = line("int64", (1 << 63) - 1, since=18, tag=1)
-
-
-class FetchTopicData(Struct):
-    topic: str = line("string", until=12)
-    topic_id: Uuid = line("uuid", since=13)
-    partitions: list[FetchPartitionData] = line("[]struct", of=FetchPartitionData)
-
-
-class ForgottenTopicData(Struct):
-    topic: str = line("string", until=12)
-    topic_id: Uuid = line("uuid", since=13)
-    partitions: list[int] = line("[]int32")
-
-
-class FetchRequestData(Message, versions=(4, 18), flexible_since=12):
-    """A whole Fetch request; `kraft._core.codec.fetch` reads only what the raft layer needs."""
-
-    cluster_id: str | None = line("string", None, since=12, tag=0, nullable=True)
-    replica_id: int = line("int32", -1, until=14)
-    replica_state: ReplicaStateData = line("struct", since=15, tag=1, of=ReplicaStateData)
-    max_wait_ms: int = line("int32")
-    min_bytes: int = line("int32")
-    max_bytes: int = line("int32", (1 << 31) - 1)
-    isolation_level: int = line("int8")
-    session_id: int = line("int32", since=7)
-    session_epoch: int = line("int32", -1, since=7)
-    topics: list[FetchTopicData] = line("[]struct", of=FetchTopicData)
-    forgotten_topics_data: list[ForgottenTopicData] = line(
-        "[]struct", since=7, of=ForgottenTopicData
-    )
-    rack_id: str = line("string", since=11)
-
-
 REQUESTS: dict[int, tuple[Api, type[Message]]] = {
-    **{rpc.api.key: (rpc.api, rpc.request) for rpc in RPCS if rpc.request is not None},
-    FETCH.key: (FETCH, FetchRequestData),
+    rpc.api.key: (rpc.api, rpc.request) for rpc in RPCS if rpc.request is not None
 }
 #: Requests about the one partition of the metadata log.
 _OF_METADATA_LOG = frozenset((1, 52, 53, 54, 55, 59))

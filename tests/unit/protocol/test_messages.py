@@ -79,6 +79,8 @@ def test_a_body_decodes_to_the_encoded_message(
         body = made.encode(version)
         assert kind.decode(b"before" + body, version, 6) == made
         assert kind.decode(memoryview(body), version).encode(version) == body
+        parts, size = made.encode_segments(version)
+        assert (b"".join(parts), size) == (body, len(body))
 
     check()
 
