@@ -1,1 +1,1 @@
-"""The broker: what it accepts from producers, and what it answers from the cluster's metadata."""
+"""A broker: validation of produced batches, idempotent producers, answers from metadata."""

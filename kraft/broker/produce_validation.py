@@ -51,7 +51,7 @@ class ProduceRules:
         """Return the rules of a topic's effective configs; absent keys have Kafka's defaults.
 
         The values are those that a controller has accepted. Raises `InvalidConfigError` for an
-        unknown compression.type or a number that is none.
+        unknown compression.type, or for text in place of a number.
         """
         name = configs.get("compression.type", "producer")
         if name not in CODECS:

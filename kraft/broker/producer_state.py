@@ -37,7 +37,7 @@ from kraft.errors import (
 
 BATCHES_TO_RETAIN = 5
 DEFAULT_EXPIRATION_MS = 86_400_000
-#: More producers than a partition of a sane cluster has; each takes about 500 bytes.
+#: More producers than a partition usually has; each takes about 500 bytes.
 DEFAULT_MAX_PRODUCERS = 100_000
 
 NO_SEQUENCE = -1
@@ -55,7 +55,7 @@ def sequence_after(sequence: int, count: int) -> int:
 
 
 class BatchMetadata(NamedTuple):
-    """What is remembered of one batch; its offsets answer a duplicate of it."""
+    """Sequences and offsets of an appended batch; the response to a duplicate has the offsets."""
 
     last_sequence: int
     last_offset: int

@@ -61,7 +61,7 @@ class FetchPartitionData(Struct):
     log_start_offset: int = field("int64", -1, since=5, ignorable=True)
     partition_max_bytes: int = field("int32")
     replica_directory_id: Uuid = field("uuid", since=17, tag=0, ignorable=True)
-    # That the follower knows (KIP-1166).
+    # The high watermark that the follower knows (KIP-1166).
     high_watermark: int = field("int64", (1 << 63) - 1, since=18, tag=1, ignorable=True)
 
 
@@ -87,14 +87,14 @@ class FetchRequestData(Message, versions=(4, 18), flexible_since=12):
     # 0: up to the high watermark; 1: up to the last stable offset.
     isolation_level: int = field("int8")
     session_id: int = field("int32", since=7, ignorable=True)
-    # 0 makes a session, -1 ends it; every other request of it has the next epoch.
+    # 0 begins a session, -1 ends it; any other request of a session has the next epoch.
     session_epoch: int = field("int32", -1, since=7, ignorable=True)
-    # Of a session: only partitions that are new to it or have changed (KIP-227).
+    # In a session: only partitions that are new or have changed (KIP-227).
     topics: list[FetchTopicData] = field("[]struct", of=FetchTopicData)
     forgotten_topics_data: list[ForgottenTopicData] = field(
         "[]struct", since=7, of=ForgottenTopicData
     )
-    # Of a consumer, which may fetch from a follower there (KIP-392).
+    # The rack of a consumer, which may fetch from a follower in it (KIP-392).
     rack_id: str = field("string", since=11, ignorable=True)
 
 

@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 
 
 class ReadableFile(Protocol):
-    """What a slice needs of a file; ``kraft._core.log.disk.File`` has it."""
+    """A file that can be read at any position, as ``kraft._core.log.disk.File``."""
 
     def read_at(self, position: int, size: int, /) -> bytes:
         """Return ``size`` bytes, or fewer if the file ends before."""

@@ -61,7 +61,7 @@ cdef enum:
         CODEC_MASK | TIMESTAMP_TYPE_FLAG | TRANSACTIONAL_FLAG | CONTROL_FLAG | DELETE_HORIZON_FLAG
     )
 
-    # What is wrong with one record.
+    # The faults of a record.
     NO_KEY = 1
     TIMESTAMP_OUT_OF_RANGE = 2
     SENT_AS_APPEND_TIME = 3

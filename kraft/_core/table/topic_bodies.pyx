@@ -1,10 +1,10 @@
 """Topics in responses of Metadata and DescribeTopicPartitions, straight from an image's columns.
 
-``ListenerBrokers`` holds what decides about the replicas of a broker: whether clients of one
-listener can connect to it, whether it is fenced, and its online log directories. `metadata_body`
-writes a row whose replicas are all online without unpacking it; any other row goes through
-`put_state`. ``kraft.broker.metadata_cache`` calls both, and encodes the rest of a response from
-typed messages.
+``ListenerBrokers`` holds the properties of a broker that decide about its replicas: whether clients
+of one listener can connect to it, whether it is fenced, and its online log directories.
+`metadata_body` writes a row whose replicas are all online without unpacking it; any other row goes
+through `put_state`. ``kraft.broker.metadata_cache`` calls both, and encodes the rest of a response
+from typed messages.
 
 Rules, for each partition (``KRaftMetadataCache`` of Kafka 4.3.1):
 
@@ -77,7 +77,7 @@ cdef struct BrokerPlace:
     uint32_t others             # where in `directories` the count and numbers of the others are
 
 
-# What a version has; sizes in bytes.
+# The fields of a version; sizes in bytes.
 cdef struct Form:
     int version
     bint is_flexible
