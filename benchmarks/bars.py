@@ -534,6 +534,30 @@ PRODUCE_ROWS = (
     ),
 )
 
+MESSAGE_ROWS = (
+    Row(
+        "Fetch request of 1,000 partitions in a topic each -> objects",
+        "fetch_request",
+        None,
+        (at_most_ms(1),),
+        floor=None,
+    ),
+    Row(
+        "Fetch response of 1,000 partitions, made and encoded around its records",
+        "fetch_response",
+        None,
+        (at_most_ms(2),),
+        floor=None,
+    ),
+    Row(
+        "Produce request of 1,000 partitions -> objects with views of records",
+        "produce_request",
+        None,
+        (at_most_ms(1),),
+        floor=None,
+    ),
+)
+
 
 def judged(
     run: Run,
@@ -547,7 +571,8 @@ def judged(
     + SWEEP_ROWS
     + HISTORY_ROWS
     + METADATA_CACHE_ROWS
-    + PRODUCE_ROWS,
+    + PRODUCE_ROWS
+    + MESSAGE_ROWS,
 ) -> Iterator[tuple[Row, list[Verdict]]]:
     """Return every row with the verdicts of its conditions."""
     for row in rows:
