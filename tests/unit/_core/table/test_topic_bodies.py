@@ -102,6 +102,23 @@ def test_an_old_image_shows_neither_new_topics_nor_new_values() -> None:
     assert partition_counts(image, np.array([0], np.int32)).tolist() == [2]
 
 
+def test_an_old_image_shows_no_later_partition_of_a_topic_with_scattered_rows() -> None:
+    table = table_of(
+        partition(0, [0]),
+        records.Topic(name="b", topic_id=B),
+        partition(0, [0], B),
+        partition(1, [0]),
+    )
+    image = table.image()
+    before = topics_of(image, brokers_of(image))
+    assert [len(topic.partitions) for topic in before] == [2, 1]
+    apply(table, batch_of([partition(2, [0]), partition(1, [0], B)], 10))
+    assert topics_of(image, brokers_of(image)) == before
+    assert partition_counts(image, np.array([0, 1], np.int32)).tolist() == [2, 1]
+    brokers = brokers_of(image)
+    assert described_topic(image, brokers, 0, False, 0, 9, 0)[1:] == (2, -1)
+
+
 def test_a_directory_that_the_table_sees_later_makes_the_brokers_stale() -> None:
     table = table_of(partition(0, [0]))
     image = table.image()
