@@ -60,15 +60,18 @@ def brokers_of(image: TableImage, count: int = 3) -> ListenerBrokers:
     return ListenerBrokers(image, [(id, False, True, [OTHER, HOME]) for id in range(count)])
 
 
-def topics_of(image: TableImage, brokers: ListenerBrokers) -> list[MetadataResponseTopic]:
-    """Return all topics of a response."""
-    frame = MetadataResponseData().encode(13)
+def topics_of(
+    image: TableImage, brokers: ListenerBrokers, version: int = 13
+) -> list[MetadataResponseTopic]:
+    """Return all topics of a response of version 13 or 0."""
+    frame = MetadataResponseData().encode(version)
+    # The empty array of topics, and the bytes after it.
+    count, after = (1, 3) if version == 13 else (4, 0)
+    head, tail = frame[: -(count + after)], frame[len(frame) - after :]
     numbers = np.array(image.topic_numbers(), np.int32)
-    body = metadata_body(
-        image, brokers, 13, numbers, np.full(len(numbers), 7, np.int32), NONE, frame[:-4], b"", 0,
-        frame[-3:],
-    )  # fmt: skip
-    return MetadataResponseData.decode(body, 13).topics
+    operations = np.full(len(numbers), 7, np.int32)
+    body = metadata_body(image, brokers, version, numbers, operations, NONE, head, b"", 0, tail)
+    return MetadataResponseData.decode(body, version).topics
 
 
 def test_rows_with_many_replicas_enlarge_the_response() -> None:
@@ -130,6 +133,35 @@ def test_a_directory_that_the_table_sees_later_makes_the_brokers_stale() -> None
     image = table.image()
     (topic,) = topics_of(image, brokers_of(image))
     assert [one.offline_replicas for one in topic.partitions] == [[], []]
+
+
+def test_a_later_partition_between_two_others_is_not_described() -> None:
+    table = table_of(partition(0, [0]), partition(2, [0]))
+    image = table.image()
+    apply(table, batch_of([partition(1, [0])], 10))
+    assert described_topic(image, brokers_of(image), 0, False, 0, 9, 0)[1:] == (1, -1)
+
+
+def test_a_lost_directory_is_offline_on_a_broker_whose_directories_are_unknown() -> None:
+    lost = Uuid((2).to_bytes(16, "big"))
+    image = table_of(partition(0, [0, 1]).replace(directories=[HOME, lost])).image()
+    brokers = ListenerBrokers(image, [(id, False, True, []) for id in range(2)])
+    (topic,) = topics_of(image, brokers)
+    assert topic.partitions[0].offline_replicas == [1]
+
+
+@pytest.mark.parametrize("isr", [[0], [0, 2], [0, 2, 2], [0, 0, 2], [2, 1, 0], [0, 9]])
+def test_the_isr_is_listed_as_the_record_has_it(isr: list[int]) -> None:
+    image = table_of(partition(0, [0, 1, 2]).replace(isr=isr)).image()
+    (topic,) = topics_of(image, brokers_of(image))
+    assert topic.partitions[0].isr_nodes == isr
+
+
+def test_version_0_has_an_error_for_an_isr_member_that_is_not_alive() -> None:
+    image = table_of(partition(0, [0, 1]).replace(isr=[0, 9])).image()
+    (topic,) = topics_of(image, brokers_of(image), 0)
+    (described,) = topic.partitions
+    assert (described.error_code, described.isr_nodes) == (9, [0])
 
 
 def test_a_topic_is_described_from_a_partition_on() -> None:
