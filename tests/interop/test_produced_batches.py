@@ -243,6 +243,24 @@ def test_mutated_bytes_are_treated_as_by_kafka(log: JsonRequests) -> None:
     assert found["rejected with 87"]
 
 
+@pytest.mark.parametrize("whole", [b"", RawBatch().encoded()], ids=["alone", "after a batch"])
+@pytest.mark.parametrize("size", [11, 12, 16, 17])
+@pytest.mark.parametrize("length", [-1, 0, 13, 14, 70])
+def test_the_beginning_of_a_batch_is_treated_as_by_kafka(
+    log: JsonRequests, whole: bytes, size: int, length: int
+) -> None:
+    begun = (bytes(8) + length.to_bytes(4, "big", signed=True) + bytes(4) + b"\2")[:size]
+    question = {
+        "records": (whole + begun).hex(),
+        "version": 11,
+        "configs": {},
+        "now": NOW_MS,
+        "offset": 0,
+        "epoch": 0,
+    }
+    compared(question, ours(question), log("append", **question))
+
+
 @pytest.mark.parametrize("codec", [0, 3])
 def test_a_batch_larger_than_a_segment_is_rejected_as_by_kafka(
     log: JsonRequests, codec: int

@@ -232,7 +232,7 @@ cdef int check_frame(
 cdef bint begins_whole_batch(const uint8_t *p, Py_ssize_t size, str partition) except -1:
     """Return whether a whole batch of any magic begins at p; raise for a malformed one."""
     cdef int32_t length
-    if size < SIZE_UP_TO_MAGIC:
+    if size < LOG_OVERHEAD:
         return False
     length = <int32_t>load_u32(p + 8)
     if length < LEAST_BATCH_LENGTH:
@@ -240,6 +240,8 @@ cdef bint begins_whole_batch(const uint8_t *p, Py_ssize_t size, str partition) e
             CORRUPT_MESSAGE,
             f"a batch for {partition} has length {length}; at least {LEAST_BATCH_LENGTH} is needed",
         )
+    if size < SIZE_UP_TO_MAGIC:
+        return False
     if p[16] > MAGIC_V2:
         reject(CORRUPT_MESSAGE, f"a batch for {partition} has the unknown magic {<int8_t>p[16]}")
     return size - LOG_OVERHEAD >= length

@@ -95,7 +95,7 @@ def test_a_writable_buffer_is_used_in_place_and_a_read_only_one_is_copied() -> N
 
 def test_bytes_of_an_incomplete_second_batch_are_left_out() -> None:
     sent = RawBatch(THREE).encoded()
-    for more in (b"\0" * 16, sent[:-1]):
+    for more in (b"\0" * 11, sent[:12], sent[:16], sent[:-1]):
         assert bytes(check(sent + more).data) == sent
         assert bytes(check(bytearray(sent + more)).data) == sent
 
@@ -157,7 +157,7 @@ HEADER_FAULTS = {
     "magic 3": (RawBatch(magic=3).encoded(), CORRUPT_MESSAGE, "magic 3"),
     "magic -1": (RawBatch(magic=-1).encoded(), CORRUPT_MESSAGE, "magic -1"),
     "two": (2 * RawBatch().encoded(), INVALID_RECORD, "more than one batch"),
-    "malformed second": (RawBatch().encoded() + b"\0" * 17, CORRUPT_MESSAGE, "length 0"),
+    "malformed second": (RawBatch().encoded() + bytes(12), CORRUPT_MESSAGE, "length 0"),
     "base offset": (RawBatch(base_offset=1).encoded(), INVALID_RECORD, "begins at 0"),
     "crc": (RawBatch(crc=7).encoded(), CORRUPT_MESSAGE, "CRC-32C"),
     "codec": (RawBatch(attributes=5).encoded(), UNSUPPORTED_COMPRESSION_TYPE, "codec 5"),
