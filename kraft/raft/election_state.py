@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
 from os import PathLike
+from typing import NamedTuple
 
 from kraft.errors import CorruptRecordError, UnsupportedVersionError
 from kraft.raft.voters import ReplicaKey
@@ -26,8 +26,7 @@ FILE_NAME = "quorum-state"
 NO_LEADER = -1
 
 
-@dataclass(frozen=True, slots=True)
-class ElectionState:
+class ElectionState(NamedTuple):
     """An epoch, its leader (-1: unknown) and the candidate that this node voted for in it."""
 
     epoch: int = 0

@@ -63,6 +63,8 @@ class SnapshotSlice(NamedTuple):
 
 @dataclass(slots=True)
 class VoteRequest:
+    """A request for a vote, or with ``is_pre_vote`` for the promise of one."""
+
     cluster_id: str | None
     epoch: int
     candidate: ReplicaKey
@@ -75,6 +77,8 @@ class VoteRequest:
 
 @dataclass(slots=True)
 class VoteResponse:
+    """Whether the vote is granted."""
+
     error: int
     epoch: int = -1
     leader_id: int = -1
@@ -84,6 +88,8 @@ class VoteResponse:
 
 @dataclass(slots=True)
 class BeginQuorumEpochRequest:
+    """The announcement of a new leader to a voter."""
+
     cluster_id: str | None
     epoch: int
     leader_id: int
@@ -94,6 +100,8 @@ class BeginQuorumEpochRequest:
 
 @dataclass(slots=True)
 class BeginQuorumEpochResponse:
+    """Whether the voter accepts the leader."""
+
     error: int
     epoch: int = -1
     leader_id: int = -1
@@ -102,6 +110,8 @@ class BeginQuorumEpochResponse:
 
 @dataclass(slots=True)
 class EndQuorumEpochRequest:
+    """The announcement of a leader that resigns."""
+
     cluster_id: str | None
     epoch: int
     leader_id: int
@@ -112,6 +122,8 @@ class EndQuorumEpochRequest:
 
 @dataclass(slots=True)
 class EndQuorumEpochResponse:
+    """Whether the voter accepts the end of the epoch."""
+
     error: int
     epoch: int = -1
     leader_id: int = -1
@@ -120,6 +132,8 @@ class EndQuorumEpochResponse:
 
 @dataclass(slots=True)
 class FetchRequest:
+    """A replica's request for the log from ``offset`` on."""
+
     cluster_id: str | None
     #: The leader serves an id below 0 and does not record its progress.
     replica: ReplicaKey
@@ -133,6 +147,8 @@ class FetchRequest:
 
 @dataclass(slots=True)
 class FetchResponse:
+    """A part of the log; or the point where the logs diverge, or the snapshot to fetch first."""
+
     error: int
     epoch: int = -1
     leader_id: int = -1
@@ -147,6 +163,8 @@ class FetchResponse:
 
 @dataclass(slots=True)
 class FetchSnapshotRequest:
+    """A replica's request for the bytes of a snapshot from ``position`` on."""
+
     cluster_id: str | None
     replica: ReplicaKey
     epoch: int
@@ -157,6 +175,8 @@ class FetchSnapshotRequest:
 
 @dataclass(slots=True)
 class FetchSnapshotResponse:
+    """A part of a snapshot."""
+
     error: int
     epoch: int = -1
     leader_id: int = -1
@@ -170,7 +190,7 @@ class FetchSnapshotResponse:
 
 @dataclass(slots=True)
 class DescribeQuorumRequest:
-    pass
+    """A request for the state of the quorum."""
 
 
 class DescribedReplica(NamedTuple):
@@ -184,6 +204,8 @@ class DescribedReplica(NamedTuple):
 
 @dataclass(slots=True)
 class DescribeQuorumResponse:
+    """The state of the quorum, as its leader knows it."""
+
     error: int
     epoch: int = -1
     leader_id: int = -1
@@ -197,6 +219,8 @@ class DescribeQuorumResponse:
 
 @dataclass(slots=True)
 class AddRaftVoterRequest:
+    """A request to the leader to add a voter."""
+
     cluster_id: str | None
     timeout_ms: int
     voter: ReplicaKey
@@ -207,24 +231,32 @@ class AddRaftVoterRequest:
 
 @dataclass(slots=True)
 class AddRaftVoterResponse:
+    """Whether the voter was added."""
+
     error: int
     message: str | None = None
 
 
 @dataclass(slots=True)
 class RemoveRaftVoterRequest:
+    """A request to the leader to remove a voter."""
+
     cluster_id: str | None
     voter: ReplicaKey
 
 
 @dataclass(slots=True)
 class RemoveRaftVoterResponse:
+    """Whether the voter was removed."""
+
     error: int
     message: str | None = None
 
 
 @dataclass(slots=True)
 class UpdateRaftVoterRequest:
+    """A voter's new endpoints and kraft.version range, for the leader."""
+
     cluster_id: str | None
     epoch: int
     voter: ReplicaKey
@@ -234,6 +266,8 @@ class UpdateRaftVoterRequest:
 
 @dataclass(slots=True)
 class UpdateRaftVoterResponse:
+    """Whether the leader updated the voter."""
+
     error: int
     epoch: int = -1
     leader_id: int = -1
@@ -247,6 +281,8 @@ class ApiVersionsRequest:
 
 @dataclass(slots=True)
 class ApiVersionsResponse:
+    """The part of ApiVersions that the leader needs."""
+
     error: int
     #: The node's range of the feature kraft.version; None if the response lacks it.
     kraft_versions: KRaftVersionRange | None = None
@@ -263,6 +299,8 @@ class UpdateKRaftVersionRequest:
 
 @dataclass(slots=True)
 class UpdateKRaftVersionResponse:
+    """Whether the level was changed."""
+
     error: int
     message: str | None = None
 

@@ -6,25 +6,31 @@ Bytes appear as length and checksum; addresses and the order of sets never appea
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields, is_dataclass
+from typing import Any, get_args
 from zlib import crc32
 
-from kraft.raft.interface import Event, RaftReady
+from kraft.raft.interface import Appended, Event, RaftReady, Send, Write
 from kraft.raft.node import Node
+from kraft.raft.rpc import Request, Response
 from kraft.raft.voters import VoterSet
 
+#: Classes that appear with the names of their fields, whether tuples or dataclasses.
+_NAMED = (*get_args(Event | Write | Send | Request | Response), Appended)
+#: Fields that appear nowhere.
+_HIDDEN = ("cluster_id", "leader_endpoints", "endpoint", "endpoints")
 
-def value(thing: object) -> str:
+
+def value(thing: Any) -> str:
     """Format any part of a message."""
     if isinstance(thing, bytes | bytearray | memoryview):
         return f"{len(thing)}b:{crc32(thing):08x}" if len(thing) != 16 else bytes(thing).hex()[-4:]
     if isinstance(thing, VoterSet):
         return "{" + ",".join(value(voter.key) for voter in thing) + "}"
-    if is_dataclass(thing) and not isinstance(thing, type):
+    if thing is not None and isinstance(thing, _NAMED):
         inner = ",".join(
-            f"{field.name}={value(getattr(thing, field.name))}"
-            for field in fields(thing)
-            if field.name not in ("cluster_id", "leader_endpoints", "endpoint", "endpoints")
+            f"{name}={value(getattr(thing, name))}"
+            for name in type(thing).__match_args__
+            if name not in _HIDDEN
         )
         return f"{type(thing).__name__}({inner})"
     if isinstance(thing, tuple):
