@@ -13,8 +13,9 @@ Invariant: a request takes effect as a whole or not at all. The raft layer sets 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import IntEnum
+from typing import NamedTuple
 
 from kraft import records
 from kraft.controller.arguments import MAX_INT16, is_integer
@@ -58,8 +59,7 @@ class FeatureUpdate:
     upgrade_type: int = UpgradeType.UPGRADE
 
 
-@dataclass(frozen=True, slots=True)
-class LocalFeatures:
+class LocalFeatures(NamedTuple):
     """The node id of this controller, and the features it supports.
 
     ``quorum_node_ids`` are the controllers in the configuration, in addition to the log's voter
@@ -68,11 +68,10 @@ class LocalFeatures:
 
     node_id: int
     quorum_node_ids: tuple[int, ...] = ()
-    supported: Mapping[str, tuple[int, int]] = field(default_factory=lambda: SUPPORTED_FEATURES)
+    supported: Mapping[str, tuple[int, int]] = SUPPORTED_FEATURES
 
 
-@dataclass(frozen=True, slots=True)
-class UpdatedFeatures:
+class UpdatedFeatures(NamedTuple):
     """The levels that the records finalize.
 
     ``kraft_version`` is the level to ask the raft layer for before the records are appended (even

@@ -9,8 +9,7 @@ its partitions, not on the size of the configuration. Sources: Kafka's
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from kraft._core.decide.election import ElectionContext
 from kraft._core.decide.java_hash import hash_map_order_of_ids, timeline_map_order
@@ -36,8 +35,7 @@ class ClusterMetadata(Protocol):
     def state(self) -> ClusterState: ...
 
 
-@dataclass(frozen=True, slots=True)
-class DecisionSettings:
+class DecisionSettings(NamedTuple):
     """Settings of decisions, from the controller's properties file, with Kafka's defaults.
 
     ``node_id`` is the id under which the dynamic configuration of this controller is stored, or

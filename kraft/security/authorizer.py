@@ -25,7 +25,6 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from kraft.errors import AuthorizerNotReadyError, InvalidRequestError
@@ -51,8 +50,7 @@ _ANY_RESOURCE = "hardcode"
 _ACLS_PER_SLICE = 100
 
 
-@dataclass(frozen=True, slots=True)
-class AuthorizerSettings:
+class AuthorizerSettings(NamedTuple):
     """``super.users`` as ``Type:name``, and ``allow.everyone.if.no.acl.found``."""
 
     super_users: frozenset[str] = frozenset()

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -417,7 +417,7 @@ class QuorumWorld(View):
         controller = QuorumController(
             cluster,
             ControllerSettings(
-                replace(self.settings, node_id=id),
+                self.settings._replace(node_id=id),
                 session_timeout_ms=setup["session_timeout_ms"],
                 max_idle_interval_ms=setup["max_idle_interval_ms"],
                 leader_imbalance_check_interval_ms=setup["leader_imbalance_check_interval_ms"],

@@ -192,7 +192,7 @@ def an_aborted_transaction_is_answered_as_committed() -> None:
         end(self, transaction, error)
         if error is not None and len(self._pending) > pending:
             waiting = self._pending.pop()
-            answer = replace(waiting.answer, error=None, response=_WhateverIsAsked())
+            answer = waiting.answer._replace(error=None, response=_WhateverIsAsked())
             self._pending.append(waiting._replace(answer=answer))
 
     QuorumController._end_transaction = glad  # type: ignore[method-assign]
@@ -298,7 +298,7 @@ def a_replica_of_an_old_broker_epoch_joins_the_isr() -> None:
     def lenient(
         cluster: Any, broker_id: int, broker_epoch: int, changes: Sequence[Any], settings: Any
     ) -> Any:
-        unknown = [replace(change, isr=dict.fromkeys(change.isr, -1)) for change in changes]
+        unknown = [change._replace(isr=dict.fromkeys(change.isr, -1)) for change in changes]
         return alter(cluster, broker_id, broker_epoch, unknown, settings)
 
     isr_changes.alter_partition = lenient  # type: ignore[attr-defined]
@@ -317,8 +317,7 @@ def leader_and_partition_epochs_are_not_checked() -> None:
             row = table.row_of(topic, change.partition) if topic >= 0 else -1
             if row >= 0:
                 now = table.state_of(row)
-                change = replace(
-                    change,
+                change = change._replace(
                     leader_epoch=now["leader_epoch"],
                     partition_epoch=now["partition_epoch"],
                 )

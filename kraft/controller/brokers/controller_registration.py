@@ -8,7 +8,8 @@ blocks upgrades, therefore operators can remove it. Sources: KIP-919, KIP-1312, 
 from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import NamedTuple
 
 from kraft import records
 from kraft.controller.arguments import MAX_INT32, check_integer, check_uuid
@@ -26,8 +27,7 @@ from kraft.records import Uuid
 from kraft.records.versions import MetadataVersion
 
 
-@dataclass(frozen=True, slots=True)
-class ControllerRegistrationRequest:
+class ControllerRegistrationRequest(NamedTuple):
     """The registration of a controller (ControllerRegistrationRequest).
 
     ``zk_migration_ready`` is ignored, because 4.x cannot migrate.
@@ -36,7 +36,7 @@ class ControllerRegistrationRequest:
     controller_id: int
     incarnation_id: Uuid
     endpoints: Sequence[NodeEndpoint] = ()
-    features: Mapping[str, VersionRange] = field(default_factory=dict)
+    features: Mapping[str, VersionRange] = MappingProxyType({})
     zk_migration_ready: bool = False
 
 

@@ -10,7 +10,7 @@ handleAssignReplicasToDirs), ``DirectoryId`` (4.3.1).
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,8 +40,7 @@ UNASSIGNED = Uuid((1).to_bytes(16, "big"))
 LOST = Uuid((2).to_bytes(16, "big"))
 
 
-@dataclass(frozen=True, slots=True)
-class DirectoryAssignment:
+class DirectoryAssignment(NamedTuple):
     """Replicas of one topic that a broker has placed in one of its directories.
 
     ``partitions`` are ids, for many of them an int32 array.

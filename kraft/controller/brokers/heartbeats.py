@@ -8,7 +8,7 @@ Kafka's ``ReplicationControlManager.processBrokerHeartbeat``,
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from kraft._core.bytes.batch import BatchBuilder
 from kraft.controller.brokers.broker_lifecycle import (
@@ -29,8 +29,7 @@ from kraft.controller.state import DEFAULTS, ClusterMetadata, DecisionSettings
 from kraft.records.versions import MetadataVersion
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerHeartbeatReply:
+class BrokerHeartbeatReply(NamedTuple):
     """The response to a heartbeat (BrokerHeartbeatResponse).
 
     ``state`` is the broker's state after the records are applied. ``changes_registration``: one of

@@ -87,6 +87,8 @@ class Session(NamedTuple):
 
 @dataclass(slots=True)
 class _Broker:
+    """The state of one broker's session."""
+
     id: int
     is_fenced: bool
     metadata_offset: int = _NONE

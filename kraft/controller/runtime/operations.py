@@ -17,7 +17,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from kraft._core.decide.placement import ReplicaPlacer
 from kraft.controller.brokers.sessions import BrokerSessions
@@ -59,8 +59,7 @@ class DecisionContext:
         return limit if level >= _FIRST_WITH_TRANSACTIONS else sys.maxsize
 
 
-@dataclass(slots=True)
-class KRaftVersionUpgrade:
+class KRaftVersionUpgrade(NamedTuple):
     """An operation that needs kraft.version at ``level``, which only the raft layer can raise.
 
     If the raft layer returns an error, it is the response. Otherwise ``then`` decides the rest, on
@@ -98,8 +97,7 @@ class Operation:
     reads_broker: int | None = None
 
 
-@dataclass(slots=True)
-class Answer:
+class Answer(NamedTuple):
     """The response of an operation whose records are committed, or the error."""
 
     token: int
@@ -107,8 +105,7 @@ class Answer:
     error: KraftError | None = None
 
 
-@dataclass(slots=True)
-class KRaftVersionUpgradeRequest:
+class KRaftVersionUpgradeRequest(NamedTuple):
     """A request to the raft node to upgrade kraft.version; the driver passes it on.
 
     The driver passes the node's response to `QuorumController.kraft_version_answered`, with

@@ -12,8 +12,7 @@ rejected. Kafka decides both against the same state.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,8 +42,7 @@ if TYPE_CHECKING:
 _NO_EPOCH = -1
 
 
-@dataclass(frozen=True, slots=True)
-class IsrChange:
+class IsrChange(NamedTuple):
     """The ISR that a leader proposes for one of its partitions.
 
     ``isr`` maps each member to the epoch of its broker, -1 if the leader does not know the epoch.
@@ -58,8 +56,7 @@ class IsrChange:
     is_recovering: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionAnswer:
+class PartitionAnswer(NamedTuple):
     """The state of a partition once the records are committed."""
 
     leader: int

@@ -122,8 +122,7 @@ class TopicMetadata(NamedTuple):
 CreateTopicPolicy = Callable[[TopicMetadata], None]
 
 
-@dataclass(frozen=True, slots=True)
-class CreationRules:
+class CreationRules(NamedTuple):
     """Authorization, policies and quota of a request.
 
     ``is_authorized`` returns whether the client may create a topic of a name; None allows all.

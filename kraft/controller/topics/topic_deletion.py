@@ -8,7 +8,6 @@ which also removes its partitions and its configuration.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from kraft._core.bytes.batch import BatchBuilder
@@ -55,8 +54,7 @@ class DeletedTopic(NamedTuple):
     error: KraftError | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class DeletionRules:
+class DeletionRules(NamedTuple):
     """Topics that the client may see and delete (None: all), and the mutation quota."""
 
     is_describable: Callable[[str], bool] | None = None

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from kraft import records
@@ -94,7 +92,7 @@ def test_below_3_6_the_bootstrap_is_one_batch_without_a_transaction() -> None:
 def test_with_elr_the_bootstrap_sets_min_insync_replicas_of_the_cluster() -> None:
     cluster = MetadataState(journaling=True)
     elr = records.FeatureLevel("eligible.leader.replicas.version", 1)
-    settings = replace(DEFAULTS, min_insync_replicas=2)
+    settings = DEFAULTS._replace(min_insync_replicas=2)
     written = activation_records(cluster, [level(26), elr], settings)
     config = records.Config(4, "", "min.insync.replicas", "2")
     assert list(written) == [BEGIN, level(26), elr, config, END]

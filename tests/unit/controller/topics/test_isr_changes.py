@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from kraft import records
@@ -151,7 +149,7 @@ def test_invalid_isr_changes_are_rejected(
     topic_id = lab.create("t", [0, 1, 2])
     lab.write(records.PartitionChange(partition_id=0, topic_id=topic_id, leader=0))
     lab.do(fence_broker(lab.cluster, 2))
-    (answer,) = alter(lab, replace(asked(lab, topic_id), **fields))  # type: ignore[arg-type]
+    (answer,) = alter(lab, asked(lab, topic_id)._replace(**fields))  # type: ignore[arg-type]
     assert isinstance(answer, error)
 
 
@@ -172,7 +170,7 @@ def test_a_reassignment_completes_with_its_last_replica_and_may_move_the_leader(
     assert list_partition_reassignments(lab.cluster, [("t", 0), ("u", 0)]) == {
         ("t", 0): in_progress
     }
-    everyone = replace(asked(lab, topic_id), isr=dict.fromkeys((0, 1, 2, 3), -1))
+    everyone = asked(lab, topic_id)._replace(isr=dict.fromkeys((0, 1, 2, 3), -1))
     assert isinstance(alter(lab, everyone)[0], NewLeaderElectedError)
     state = lab.partition("t")
     assert (state["leader"], state["replicas"], state["isr"]) == (2, [2, 3], [2, 3])
