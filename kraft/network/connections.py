@@ -29,7 +29,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from kraft.errors import (
     NONE,
@@ -86,8 +86,7 @@ _REAUTHENTICATION_PART = (0.85, 0.95)
 _HANDSHAKE_VERSION = 1
 
 
-@dataclass(frozen=True, slots=True)
-class PeerCall:
+class PeerCall(NamedTuple):
     """A request to another node, and the receivers of its outcome.
 
     ``encode`` returns the body of a version, and raises UnsupportedVersionError where the version

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from kraft.protocol.headers import Api, RequestHeader
@@ -17,8 +16,7 @@ class HandlerAnswer(NamedTuple):
     throttle_ms: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Handler:
+class Handler(NamedTuple):
     """Answers one API: header, body and sender of a request -> its response."""
 
     api: Api

@@ -12,9 +12,9 @@ import socket
 from collections import deque
 from collections.abc import Callable, Container, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
-from dataclasses import dataclass, field
 from functools import partial
-from typing import Protocol
+from types import MappingProxyType
+from typing import NamedTuple, Protocol
 
 from kraft.network.admission import Admission, ConnectionLimits, Standing
 from kraft.network.authentication import SASL_APIS, ListenerSecurity
@@ -44,8 +44,7 @@ _SLICE_PAUSE_S = 0.005
 GATHER_S = 0.01
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(NamedTuple):
     """The limits of a listener; times in milliseconds, sizes in bytes."""
 
     #: socket.request.max.bytes
@@ -58,11 +57,11 @@ class Limits:
     #: five connections each, are below it.
     max_connections_per_ip: int = 6000
     #: max.connections.per.ip.overrides: the limits of single addresses.
-    max_connections_of_ips: Mapping[str, int] = field(default_factory=dict)
+    max_connections_of_ips: Mapping[str, int] = MappingProxyType({})
     #: max.connections of single listeners, by name.
-    max_connections_of_listeners: Mapping[str, int] = field(default_factory=dict)
+    max_connections_of_listeners: Mapping[str, int] = MappingProxyType({})
     #: max.connection.creation.rate, of the node and of listeners.
-    creation_rates: RateLimits = field(default_factory=RateLimits)
+    creation_rates: RateLimits = RateLimits()
     #: connections.max.idle.ms
     max_idle_ms: int = 600_000
     #: A connection must have sent its first valid request within this time, which includes its TLS

@@ -18,6 +18,8 @@ INTERVAL_S = 1.0
 
 @dataclass(slots=True)
 class _Kind:
+    """One kind of warnings: until when it is quiet, how many it held back, and the last one."""
+
     quiet_until: float
     held_back: int = 0
     last: str = ""

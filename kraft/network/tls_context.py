@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import NamedTuple
 
 from kraft.errors import InvalidConfigError
 
@@ -63,8 +64,7 @@ class TlsSettings:
     checks_host: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class TlsContexts:
+class TlsContexts(NamedTuple):
     """The contexts of one listener: for accepted connections, and for this node's own."""
 
     server: ssl.SSLContext

@@ -11,8 +11,8 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import TypeVar
+from types import MappingProxyType
+from typing import NamedTuple, TypeVar
 
 from kraft._core.codec.metadata_codec import Message
 from kraft.errors import NONE, UnsupportedVersionError
@@ -42,8 +42,7 @@ MAX_PEERS = 64
 _FASTEST_SWEEP_S = 0.02
 
 
-@dataclass(frozen=True, slots=True)
-class TransportConfig:
+class TransportConfig(NamedTuple):
     """The network settings of a node; times in milliseconds."""
 
     node_id: int
@@ -51,9 +50,9 @@ class TransportConfig:
     listeners: tuple[Endpoint, ...] = ()
     #: controller.quorum.request.timeout.ms
     request_timeout_ms: int = 2000
-    limits: Limits = field(default_factory=Limits)
+    limits: Limits = Limits()
     #: By listener; a listener without an entry is PLAINTEXT.
-    security: Mapping[str, ListenerSecurity] = field(default_factory=dict)
+    security: Mapping[str, ListenerSecurity] = MappingProxyType({})
     #: The listener whose protocol and credentials the connections to other nodes use.
     client_listener: str = ""
     #: Listeners that accept no connections before `Transport.open_waiting`.

@@ -14,9 +14,8 @@ answers at once.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass
-from dataclasses import field as dataclass_field
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from kraft._core.codec.message_schema import field
@@ -80,8 +79,7 @@ class ApiVersionsResponseData(Message, versions=(0, 5), flexible_since=3):
     zk_migration_ready: bool = field("bool", since=3, tag=3, ignorable=True)
 
 
-@dataclass(frozen=True, slots=True)
-class NodeFeatures:
+class NodeFeatures(NamedTuple):
     """The features of a node, by name, and the node.
 
     ``supported``: the levels that the node supports. ``finalized``: the levels of the cluster as of
@@ -89,8 +87,8 @@ class NodeFeatures:
     the node; without a cluster id it answers requests that are meant for any node.
     """
 
-    supported: dict[str, KRaftVersionRange] = dataclass_field(default_factory=dict)
-    finalized: dict[str, int] = dataclass_field(default_factory=dict)
+    supported: Mapping[str, KRaftVersionRange] = MappingProxyType({})
+    finalized: Mapping[str, int] = MappingProxyType({})
     finalized_epoch: int = -1
     cluster_id: str | None = None
     node_id: int = -1

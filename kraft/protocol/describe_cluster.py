@@ -7,8 +7,8 @@ the leader to the controller that the response names.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from dataclasses import field as dataclass_field
+from types import MappingProxyType
+from typing import NamedTuple
 
 from kraft._core.codec.message_schema import field
 from kraft._core.codec.metadata_codec import Message, Struct
@@ -66,13 +66,12 @@ def endpoint_mismatch(served: int, asked: int, version: int) -> DescribeClusterR
     )
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterDescription:
+class ClusterDescription(NamedTuple):
     """The controllers of a cluster: (host, port) by id, and the id of the leader, -1 for none."""
 
     cluster_id: str
     leader_id: int = -1
-    controllers: Mapping[int, tuple[str, int]] = dataclass_field(default_factory=dict)
+    controllers: Mapping[int, tuple[str, int]] = MappingProxyType({})
     error: int = 0
     message: str | None = None
 

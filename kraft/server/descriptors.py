@@ -11,7 +11,6 @@ import logging
 import os
 import resource
 import sys
-from dataclasses import replace
 
 from kraft.errors import InvalidConfigError
 from kraft.network.admission import NEWCOMERS, VOTER_CONNECTIONS
@@ -91,4 +90,4 @@ def bounded_limits(limits: Limits, most: int) -> Limits:
         "max.connections is %d instead of %d, as the limit of open files is %d",
         *(most, limits.max_connections, resource.getrlimit(resource.RLIMIT_NOFILE)[0]),
     )
-    return replace(limits, max_connections=most)
+    return limits._replace(max_connections=most)

@@ -27,8 +27,8 @@ KIP-152, KIP-255, KIP-368.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from enum import Enum
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from kraft.errors import (
@@ -80,8 +80,7 @@ class AuthenticateAnswer(NamedTuple):
     is_final: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class SaslListenerSettings:
+class SaslListenerSettings(NamedTuple):
     """The mechanisms of a listener.
 
     ``servers`` creates the server's side of an exchange, by mechanism. ``max_reauth_ms`` is
@@ -90,7 +89,7 @@ class SaslListenerSettings:
     """
 
     servers: Mapping[str, Callable[[], SaslServer]]
-    max_reauth_ms: Mapping[str, int] = field(default_factory=dict)
+    max_reauth_ms: Mapping[str, int] = MappingProxyType({})
     max_receive_size: int = MAX_RECEIVE_SIZE
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kraft.configdef import ConfigType, ConfigValueError, read
@@ -105,8 +104,7 @@ def connection_limits(
             limit = number(f"listener.name.{listener.lower()}.{setting}", setting)
             if limit is not None:
                 found[listener] = limit
-    return replace(
-        own,
+    return own._replace(
         max_connections=own.max_connections if in_all is None else in_all,
         max_connections_per_ip=own.max_connections_per_ip if per_ip is None else per_ip,
         max_connections_of_ips=of_ips,

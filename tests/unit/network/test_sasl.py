@@ -8,7 +8,6 @@ import hmac
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 
@@ -89,7 +88,7 @@ def test_a_builder_decides_the_principal_of_a_sasl_user(
     security.builder = builder = ByMechanism()
     assert security.sasl is not None
     users = {"alice": "secret-a", "bob": "secret-b"}
-    security.sasl = replace(security.sasl, servers={"PLAIN": lambda: PlainServer(users.get)})
+    security.sasl = security.sasl._replace(servers={"PLAIN": lambda: PlainServer(users.get)})
     with caplog.at_level(logging.WARNING):
         play(scenario, security=security)
     assert "principal.builder.class raised RuntimeError('secret reason')" in caplog.text
