@@ -26,7 +26,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Container, Mapping
-from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -72,8 +71,7 @@ class LeftOut(NamedTuple):
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class MetaProperties:
+class MetaProperties(NamedTuple):
     """``meta.properties``: the ids of cluster, node and directory.
 
     ``version`` is 0 or 1. In version 0 (written before 3.3) the node id is called ``broker.id`` and
@@ -86,8 +84,7 @@ class MetaProperties:
     directory_id: Uuid | None
 
 
-@dataclass(frozen=True, slots=True)
-class QuorumState:
+class QuorumState(NamedTuple):
     """``quorum-state``: the last election that the node took part in.
 
     ``leader_id`` and ``voted_id`` are -1 for none; since 4.0 both may be set. ``data_version`` 0
@@ -102,8 +99,7 @@ class QuorumState:
     voters: tuple[int, ...] | None
 
 
-@dataclass(frozen=True, slots=True)
-class SegmentFile:
+class SegmentFile(NamedTuple):
     """One ``.log`` file; ``base_offset`` is -1 where the file name does not contain it."""
 
     path: Path
@@ -111,8 +107,7 @@ class SegmentFile:
     size: int
 
 
-@dataclass(frozen=True, slots=True)
-class SnapshotFile:
+class SnapshotFile(NamedTuple):
     """One ``.checkpoint`` file: the state up to ``end_offset`` (exclusive; -1 if not
     in the name).
     """
@@ -123,8 +118,7 @@ class SnapshotFile:
     size: int
 
 
-@dataclass(frozen=True, slots=True)
-class MetadataDirectory:
+class MetadataDirectory(NamedTuple):
     """The files of one metadata log, as found by :meth:`find`.
 
     ``segments`` ascend by base offset, ``snapshots`` by (epoch, end offset). ``unfinished`` are the

@@ -25,9 +25,8 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from kraft._core.decide.placement import JavaRandom, StripedPlacer
 from kraft.controller.runtime.bootstrap import default_bootstrap, read_bootstrap
@@ -81,8 +80,7 @@ _READ_RETRY_S = 0.002
 _COMPACTION_RETRY_MS = 1000.0
 
 
-@dataclass(slots=True)
-class _Claim:
+class _Claim(NamedTuple):
     """This node leads ``epoch``; its controller becomes active once ``offset`` is reached."""
 
     epoch: int

@@ -23,8 +23,7 @@ import importlib
 import logging
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from kraft.controller.configs.config_changes import AlterConfigPolicy
 from kraft.controller.quotas.callback import QuotaCallback
@@ -71,8 +70,7 @@ class ConfigPolicy(Protocol):
         """
 
 
-@dataclass(frozen=True, slots=True)
-class Policies:
+class Policies(NamedTuple):
     """The policies of a node; None allows everything."""
 
     create_topic: CreateTopicPolicy | None = None

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar, cast
 
 from kraft._core.codec.metadata_codec import Message
@@ -173,8 +172,7 @@ class AnsweringApi(Protocol):
         """Answer the request. Raises CorruptRecordError for a malformed body."""
 
 
-@dataclass(frozen=True, slots=True)
-class ListenerApi(Generic[Request]):
+class ListenerApi(NamedTuple, Generic[Request]):
     """One API of the controller.
 
     ``decode`` reads a body of a version. ``answer`` receives the request and returns the response,

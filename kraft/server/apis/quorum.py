@@ -9,7 +9,7 @@ continues to send its requests to that follower.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from kraft.errors import NOT_CONTROLLER, NOT_LEADER_OR_FOLLOWER, KraftError
 from kraft.protocol.add_raft_voter import ADD_RAFT_VOTER
@@ -37,8 +37,7 @@ _FAILED: dict[int, Callable[[int], Response]] = {
 FORWARDED_RAFT_APIS = (DESCRIBE_QUORUM, ADD_RAFT_VOTER, REMOVE_RAFT_VOTER)
 
 
-@dataclass(frozen=True, slots=True)
-class RaftApi:
+class RaftApi(NamedTuple):
     """One API of the raft node; ``listener`` is the controller listener's name."""
 
     api: Api

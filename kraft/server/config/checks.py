@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import MISSING, dataclass, field
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from kraft.configdef import ConfigValueError
 from kraft.controller.config_schema import USED_BROKER_SETTINGS
@@ -46,8 +46,7 @@ LOOPBACK = "127.0.0.1"
 _LONGEST_NAME = 100
 
 
-@dataclass(frozen=True, slots=True)
-class UnknownSetting:
+class UnknownSetting(NamedTuple):
     """A given setting without effect; ``where`` is its file and line, or the command line.
 
     ``similar`` is a known name that resembles it, or None.

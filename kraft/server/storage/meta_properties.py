@@ -11,8 +11,7 @@ Sources: Kafka's ``MetaProperties``, ``MetaPropertiesEnsemble``, ``DirectoryId``
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
-from typing import Self
+from typing import NamedTuple, Self
 
 from kraft._core.log.disk import Disk, OsDisk, write_atomically
 from kraft.errors import InvalidConfigError, KraftError, StorageError
@@ -48,8 +47,7 @@ def meta_properties_bytes(properties: MetaProperties) -> bytes:
     return "".join(lines).encode("ascii")
 
 
-@dataclass(frozen=True, slots=True)
-class LogDirectories:
+class LogDirectories(NamedTuple):
     """A node's directories: formatted ones, empty ones, and unreadable ones with the reason."""
 
     formatted: Mapping[str, MetaProperties]
@@ -120,8 +118,7 @@ class LogDirectories:
         return drawn
 
 
-@dataclass(frozen=True, slots=True)
-class NodeIdentity:
+class NodeIdentity(NamedTuple):
     """The ids of a node in its directories; ``failed`` are unreadable ones with the reason."""
 
     cluster_id: str
@@ -166,7 +163,7 @@ def load_identity(
     for directory, found in loaded.formatted.items():
         if found.directory_id is None:
             drawn = loaded.new_directory_id(draw)
-            found = replace(found, directory_id=drawn)
+            found = found._replace(directory_id=drawn)
             write_atomically(disk, meta_properties_path(directory), meta_properties_bytes(found))
             directory_ids[directory] = drawn
         else:
