@@ -24,18 +24,17 @@ BLANKS = "".join(map(chr, range(33)))
 COMMA = re.compile(r"\s*,\s*", re.ASCII)
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,40}", re.ASCII)
-_DECIMAL = re.compile(r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,9})?)[fFdD]?")
-_HEXADECIMAL = re.compile(
+_DECIMAL = r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,9})?)[fFdD]?"
+_HEXADECIMAL = (
     r"([+-]?0[xX](?:[0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)[pP][+-]?[0-9]{1,9})[fFdD]?"
 )
-_NO_NUMBER = re.compile(r"[+-]?(?:NaN|Infinity)")
+_NO_NUMBER = r"[+-]?(?:NaN|Infinity)"
 _REPLICA = re.compile(r"(?:[0-9]+:[0-9]+)?", re.ASCII)
 # ISO 8601 as Java's Duration.parse reads it; at least one part must follow the T.
-_DURATION = re.compile(
+_DURATION = (
     r"([+-]?)P(?:([+-]?[0-9]{1,30})D)?"
     r"(?:T(?=.)(?:([+-]?[0-9]{1,30})H)?(?:([+-]?[0-9]{1,30})M)?"
-    r"(?:([+-]?[0-9]{1,30})(?:[.,]([0-9]{0,9}))?S)?)?",
-    re.ASCII | re.IGNORECASE,
+    r"(?:([+-]?[0-9]{1,30})(?:[.,]([0-9]{0,9}))?S)?)?"
 )
 _SECONDS = (86_400, 3_600, 60, 1)
 _INFINITY = float("inf")
@@ -171,11 +170,11 @@ def _integer(kind: ConfigType, bits: int) -> Callable[[str], int]:
 
 
 def _double(text: str) -> float:
-    if _NO_NUMBER.fullmatch(text):
+    if re.fullmatch(_NO_NUMBER, text):
         return float(text)
-    if found := _DECIMAL.fullmatch(text):
+    if found := re.fullmatch(_DECIMAL, text):
         return float(found[1])
-    if found := _HEXADECIMAL.fullmatch(text):
+    if found := re.fullmatch(_HEXADECIMAL, text):
         try:
             return float.fromhex(found[1])
         except OverflowError:
@@ -189,7 +188,7 @@ def _list(text: str) -> tuple[str, ...]:
 
 def _is_duration(text: str) -> bool:
     """Return whether Java's Duration.parse accepts ``text`` and it is not negative."""
-    found = _DURATION.fullmatch(text)
+    found = re.fullmatch(_DURATION, text, re.ASCII | re.IGNORECASE)
     if found is None or not any(found.groups()[1:5]):
         return False
     sign, *parts, fraction = found.groups()

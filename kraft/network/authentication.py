@@ -17,11 +17,10 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from kraft.errors import NONE, IllegalSaslStateError
 from kraft.network.framing import Buffer
-from kraft.network.tls_context import TlsContexts
 from kraft.protocol.headers import Body, RequestHeader, response_header
 from kraft.protocol.sasl_authenticate import (
     SASL_AUTHENTICATE,
@@ -50,6 +49,9 @@ from kraft.security.sasl.connection import (
 )
 from kraft.security.sasl.mechanism import Authenticated
 from kraft.security.ssl_principals import SslPrincipalMapper
+
+if TYPE_CHECKING:
+    from kraft.network.tls_context import TlsContexts
 
 #: The longest frame of a peer that is not authenticated, in bytes, below Kafka's default of
 #: sasl.server.max.receive.size (512 KiB). Reading a token takes several copies of it; together they

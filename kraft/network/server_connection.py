@@ -18,7 +18,7 @@ import traceback
 import types
 from collections.abc import Callable, Coroutine, Generator
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kraft._core.codec.fetch import decode_request_header
 from kraft.errors import IllegalSaslStateError, KraftError, SaslAuthenticationError
@@ -33,7 +33,6 @@ from kraft.network.authentication import (
 from kraft.network.framing import Buffer, FrameProtocol
 from kraft.network.handler import Handler
 from kraft.network.listener import Listener
-from kraft.network.tls_context import TlsContexts
 from kraft.network.tls_transport import TlsTransport
 from kraft.protocol.api_versions import API_VERSIONS, answer_api_versions
 from kraft.protocol.common import Rejected
@@ -46,6 +45,9 @@ from kraft.security.hosts import java_host
 from kraft.security.principals import KafkaPrincipal
 from kraft.security.protocols import PeerIdentity
 from kraft.security.sasl.mechanism import Authenticated
+
+if TYPE_CHECKING:
+    from kraft.network.tls_context import TlsContexts
 
 # Most requests are small; the buffer of a larger one grows with the bytes that arrive.
 _SMALL_BUFFER_SIZE = 4096

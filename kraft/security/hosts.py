@@ -16,9 +16,9 @@ from functools import lru_cache
 from typing import NamedTuple
 
 # SubnetUtils reads decimal octets of up to three digits, leading zeros included.
-_IPV4 = re.compile(r"([0-9]{1,3})\.([0-9]{1,3})\.([0-9]{1,3})\.([0-9]{1,3})/([0-9]{1,2})")
-_IPV6 = re.compile(r"\[?([0-9A-Fa-f:.]+)\]?/(?:\+|-(?=0+$))?0*([0-9]{1,3})")
-_LONG_ZEROS = re.compile(r"\b0+(?=[0-9A-Fa-f]{1,4}\b)")
+_IPV4 = r"([0-9]{1,3})\.([0-9]{1,3})\.([0-9]{1,3})\.([0-9]{1,3})/([0-9]{1,2})"
+_IPV6 = r"\[?([0-9A-Fa-f:.]+)\]?/(?:\+|-(?=0+$))?0*([0-9]{1,3})"
+_LONG_ZEROS = r"\b0+(?=[0-9A-Fa-f]{1,4}\b)"
 
 
 class CidrNetwork(NamedTuple):
@@ -51,16 +51,16 @@ def is_cidr(text: str) -> bool:
     interface.
     """
     if ":" not in text:
-        found = _IPV4.fullmatch(text)
+        found = re.fullmatch(_IPV4, text)
         if found is None:
             return False
         *octets, prefix_length = map(int, found.groups())
         return max(octets) <= 255 and prefix_length <= 32
-    found = _IPV6.fullmatch(text)
+    found = re.fullmatch(_IPV6, text)
     if found is None or int(found[2]) > 128 or text.startswith("[") != ("]/" in text):
         return False
     try:
-        address = ipaddress.IPv6Address(_LONG_ZEROS.sub("", found[1]))
+        address = ipaddress.IPv6Address(re.sub(_LONG_ZEROS, "", found[1]))
     except ValueError:
         return False
     return address.ipv4_mapped is None
@@ -73,7 +73,7 @@ def parse_cidr(text: str) -> CidrNetwork | None:
     address, _, length = text.partition("/")
     if ":" in address:
         version, bits = 6, 128
-        value = int(ipaddress.IPv6Address(_LONG_ZEROS.sub("", address.strip("[]"))))
+        value = int(ipaddress.IPv6Address(re.sub(_LONG_ZEROS, "", address.strip("[]"))))
     else:
         version, bits = 4, 32
         value = int.from_bytes(bytes(map(int, address.split("."))), "big")

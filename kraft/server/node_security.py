@@ -16,10 +16,10 @@ import logging
 import os
 import secrets
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 from kraft.errors import KraftError
 from kraft.network.authentication import ListenerSecurity
-from kraft.network.tls_context import TlsContexts, tls_contexts
 from kraft.security.principal_builders import envelope_principal
 from kraft.security.principals import KafkaPrincipal
 from kraft.security.sasl.connection import SaslListenerSettings
@@ -28,10 +28,12 @@ from kraft.security.sasl.mechanism import SaslServer
 from kraft.security.sasl.plain import PLAIN, PlainServer
 from kraft.security.sasl.scram import SCRAM_MECHANISMS, ScramServer
 from kraft.security.ssl_principals import SslPrincipalMapper
-from kraft.server.config.key_stores import read_tls_settings
 from kraft.server.config.loading import ServerConfig
 from kraft.server.config.security import SecuritySettings, plain_users
 from kraft.server.plugins import load_principal_builder
+
+if TYPE_CHECKING:
+    from kraft.network.tls_context import TlsContexts
 
 logger = logging.getLogger(__name__)
 
@@ -166,7 +168,13 @@ class NodeSecurity:
 
 
 def _contexts(settings: SecuritySettings) -> TlsContexts | None:
-    return None if settings.tls is None else tls_contexts(read_tls_settings(settings.tls))
+    if settings.tls is None:
+        return None
+    # Imported for a listener with TLS only: a node should start fast.
+    from kraft.network.tls_context import tls_contexts
+    from kraft.server.config.key_stores import read_tls_settings
+
+    return tls_contexts(read_tls_settings(settings.tls))
 
 
 def _stamps(config: ServerConfig) -> dict[str, _Stamp]:

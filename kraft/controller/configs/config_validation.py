@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from difflib import get_close_matches
 from typing import Any
 
 from kraft.configdef import BLANKS, ConfigValueError
@@ -23,7 +22,6 @@ from kraft.controller.config_schema import (
     ConfigRules,
     Definition,
 )
-from kraft.controller.configs.java_pattern import is_java_pattern
 from kraft.errors import InvalidConfigError, InvalidRequestError, InvalidTopicError
 from kraft.image.configs import (
     BROKER,
@@ -132,6 +130,9 @@ def _read(definitions: Mapping[str, Definition], configs: Mapping[str, str]) -> 
 
 
 def _unknown(kind: str, name: str, definitions: Mapping[str, Definition]) -> str:
+    # Imported for a wrong name only: a node should start fast.
+    from difflib import get_close_matches
+
     meant = get_close_matches(name[:_LONGEST_NAME], definitions, 1, 0.8)
     hint = f"; did you mean {meant[0]}?" if meant else ""
     return f"Unknown {kind}: {name:.120}{hint}"
@@ -236,7 +237,12 @@ def _check_client_metrics(configs: Mapping[str, str]) -> None:
             f"interval.ms is {interval_ms}, allowed is {_SHORTEST_PUSH_MS} to {_LONGEST_PUSH_MS} "
             "(1 hour)"
         )
-    for entry in values.get("match", ()):
+    if "match" not in values:
+        return
+    # Imported for a match only: a node should start fast.
+    from kraft.controller.configs.java_pattern import is_java_pattern
+
+    for entry in values["match"]:
         # As Java's String.split: without empty strings at the end.
         parts = entry.split("=")
         while len(parts) > 1 and not parts[-1]:

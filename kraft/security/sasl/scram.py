@@ -69,18 +69,19 @@ _BASE64 = r"[A-Za-z0-9+/]*={0,2}"
 _EXTENSIONS = r"(?:,[A-Za-z]+=[\x01-\x2b\x2d-\x7f]+){0,8}"
 #: Longer messages fail: two escaped names of 1 KiB and a nonce are far below it.
 _MAX_MESSAGE_BYTES = 16 * 1024
-_WRONG_ESCAPE = re.compile("=(?!2C|3D)")
-_CLIENT_FIRST = re.compile(
+_WRONG_ESCAPE = "=(?!2C|3D)"
+_CLIENT_FIRST = (
     rf"(?P<header>n,(?:a=(?P<authorization>{_NAME}))?,)"
     rf"(?P<bare>n=(?P<name>{_NAME}),r=(?P<nonce>{_NONCE})(?P<extensions>{_EXTENSIONS}))"
 )
-_SERVER_FIRST = re.compile(
+_SERVER_FIRST = (
     rf"r=(?P<nonce>{_NONCE}),s=(?P<salt>{_BASE64}),i=(?P<iterations>[0-9]{{1,9}}){_EXTENSIONS}"
 )
-_CLIENT_FINAL = re.compile(
-    rf"(?P<unproven>c=(?P<binding>{_BASE64}),r=(?P<nonce>{_NONCE}){_EXTENSIONS}),p=(?P<proof>{_BASE64})"
+_CLIENT_FINAL = (
+    rf"(?P<unproven>c=(?P<binding>{_BASE64}),r=(?P<nonce>{_NONCE}){_EXTENSIONS})"
+    rf",p=(?P<proof>{_BASE64})"
 )
-_SERVER_FINAL = re.compile(
+_SERVER_FINAL = (
     rf"(?:e=(?P<error>[\x01-\x2b\x2d-\x3c\x3e-\x7f]+)|v=(?P<signature>{_BASE64})){_EXTENSIONS}"
 )
 _TOKEN_AUTHENTICATION = "tokenauth"
@@ -158,7 +159,7 @@ class ScramServer:
         return self._answer_final(message, self._exchange)
 
     def _answer_first(self, message: bytes, now_ms: int) -> Challenge:
-        first = _CLIENT_FIRST.fullmatch(_text(message))
+        first = re.fullmatch(_CLIENT_FIRST, _text(message))
         if first is None:
             raise generic_failure(self._mechanism.name)
         try:
@@ -186,7 +187,7 @@ class ScramServer:
 
     def _answer_final(self, message: bytes, exchange: _Exchange) -> Authenticated:
         found, hash_name = exchange.found, self._mechanism.hash_name
-        final = _CLIENT_FINAL.fullmatch(_text(message))
+        final = re.fullmatch(_CLIENT_FINAL, _text(message))
         if final is None or final["nonce"] != exchange.nonce:
             raise generic_failure(self._mechanism.name)
         try:
@@ -243,7 +244,7 @@ class ScramClient:
         """
         if self._server_signature is None:
             return self._answer_first(_text(message))
-        final = _SERVER_FINAL.fullmatch(_text(message))
+        final = re.fullmatch(_SERVER_FINAL, _text(message))
         if final is None or self.is_complete:
             raise SaslAuthenticationError("the server's last SCRAM message is malformed")
         if final["error"] is not None:
@@ -258,7 +259,7 @@ class ScramClient:
         return None
 
     def _answer_first(self, message: str) -> bytes:
-        first = _SERVER_FIRST.fullmatch(message)
+        first = re.fullmatch(_SERVER_FIRST, message)
         if first is None or not first["nonce"].startswith(self._nonce):
             raise SaslAuthenticationError("the server's first SCRAM message is malformed")
         try:
@@ -309,7 +310,7 @@ def _decode_base64(text: str) -> bytes:
 
 def _decode_name(name: str) -> str:
     """Return the name without escapes. Raises ValueError for an unknown escape."""
-    if _WRONG_ESCAPE.search(name) is not None:
+    if re.search(_WRONG_ESCAPE, name) is not None:
         raise ValueError("an unknown escape")
     return name.replace("=2C", ",").replace("=3D", "=")
 

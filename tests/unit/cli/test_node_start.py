@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -61,3 +63,14 @@ def test_anything_else_is_left_to_typer_or_read_as_by_it(
 ) -> None:
     read = read_plain_arguments(arguments)
     assert read is None or read == read_by_typer(started, arguments)
+
+
+def test_a_starting_node_imports_no_modules_of_settings_that_it_lacks() -> None:
+    code = (
+        "import sys, kraft.cli.configuration, kraft.server.process; "
+        "print([m for m in ('typer', 'difflib', 'cryptography', 'kraft.network.tls_context', "
+        "'kraft.server.config.key_stores', 'kraft.controller.configs.java_pattern', "
+        "'kraft.server.observation.routes') if m in sys.modules])"
+    )
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert printed.stdout.strip() == "[]", printed.stderr
