@@ -1,0 +1,145 @@
+"""Replay of ``__consumer_offsets``: batches of the log -> groups and offsets.
+
+`OffsetsReplay` is fed once a broker leads a partition, from the log start to the high watermark.
+kraft has no transactions, but a log of Apache Kafka may have offsets that were committed in one:
+they count from its commit marker on, unless a later plain commit of the same offset is in the log.
+Source: ``CoordinatorLoaderImpl``, ``GroupCoordinatorShard.replay``,
+``OffsetMetadataManager.replay`` and ``replayEndTransactionMarker``.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import NamedTuple
+
+from typing_extensions import Buffer
+
+from kraft._core.bytes.batch_records import RawRecord, RecordBatch, iterate
+from kraft.broker.groups.group import ClassicGroup, GroupState
+from kraft.broker.groups.group_table import GroupTable
+from kraft.broker.groups.offset_store import OffsetStore
+from kraft.broker.groups.records import (
+    GroupMetadataKey,
+    OffsetCommitKey,
+    decode_group,
+    decode_key,
+    decode_offset,
+)
+from kraft.errors import CorruptRecordError
+
+_COMMIT_MARKER = 1
+_OFFSET_KINDS = frozenset((b"\0\0", b"\0\1"))
+
+
+class OffsetId(NamedTuple):
+    """What an offset was committed for."""
+
+    group: str
+    topic: str
+    partition: int
+
+
+class OffsetsReplay:
+    """Applies committed batches to the groups and offsets of a coordinator that is loading."""
+
+    def __init__(self, groups: GroupTable, offsets: OffsetStore) -> None:
+        self._groups = groups
+        self._offsets = offsets
+        #: Key without its partition -> the offsets of that group and topic, by partition. A log has
+        #: many records of each. They stay in the store when they are empty, until `finish`.
+        self._by_prefix: dict[bytes, dict[int, bytes]] = {}
+        #: Producer id -> offsets of its open transaction, each with its record's offset.
+        self._pending: dict[int, dict[OffsetId, tuple[int, bytes]]] = {}
+        #: Plain commits while transactions are open -> the offset of the last record.
+        self._plain: dict[OffsetId, int] = {}
+        self.next_offset = 0
+
+    def replay(self, batches: Buffer) -> None:
+        """Apply whole batches, each once and in order.
+
+        Raises CorruptRecordError or UnsupportedVersionError at a record that cannot be read.
+        """
+        for batch in iterate(batches):
+            if batch.is_control:
+                self._end_transaction(batch)
+            elif batch.is_transactional:
+                self._await_marker(batch)
+            else:
+                for record in batch:
+                    self._apply(_key_of(record), record.value)
+                    if self._pending:
+                        self._note_plain(record)
+            self.next_offset = batch.next_offset
+
+    def finish(self, now_ms: int) -> None:
+        """Drop what is empty, and make the simple groups of offsets without a group.
+
+        A simple group has no record; its state is dated ``now_ms``. Offsets of transactions that
+        are still open do not count.
+        """
+        self._by_prefix.clear()
+        for group_id in self._offsets.drop_empty():
+            if self._groups.get(group_id) is None:
+                group = ClassicGroup(group_id, GroupState.EMPTY, now_ms)
+                self._groups.load(group_id, group)
+
+    def _apply(self, key: bytes, value: bytes | None) -> None:
+        if key[:2] in _OFFSET_KINDS:
+            partitions = self._by_prefix.get(key[:-4])
+            if partitions is None:
+                typed = decode_key(key)
+                assert isinstance(typed, OffsetCommitKey)
+                group, topic = sys.intern(typed.group), sys.intern(typed.topic)
+                partitions = self._offsets.partitions(group, topic)
+                self._by_prefix[key[:-4]] = partitions
+            partition = int.from_bytes(key[-4:], "big", signed=True)
+            if value is None:
+                partitions.pop(partition, None)
+            else:
+                decode_offset(value)
+                partitions[partition] = value
+            return
+        group_key = decode_key(key)
+        if isinstance(group_key, GroupMetadataKey):
+            loaded = None
+            if value is not None:
+                loaded = ClassicGroup.from_record(group_key.group, decode_group(value))
+            self._groups.load(group_key.group, loaded)
+
+    def _note_plain(self, record: RawRecord) -> None:
+        key = decode_key(_key_of(record))
+        if not isinstance(key, OffsetCommitKey):
+            return
+        offset_id = OffsetId(key.group, key.topic, key.partition)
+        if record.value is not None:
+            self._plain[offset_id] = record.offset
+            return
+        for pending in self._pending.values():
+            pending.pop(offset_id, None)
+
+    def _await_marker(self, batch: RecordBatch) -> None:
+        pending = self._pending.setdefault(batch.producer_id, {})
+        for record in batch:
+            key, value = decode_key(_key_of(record)), record.value
+            if isinstance(key, OffsetCommitKey) and value is not None:
+                decode_offset(value)
+                pending[OffsetId(key.group, key.topic, key.partition)] = (record.offset, value)
+
+    def _end_transaction(self, batch: RecordBatch) -> None:
+        pending = self._pending.pop(batch.producer_id, {})
+        markers = batch.records()
+        if not markers or markers[0].control_type != _COMMIT_MARKER:
+            pending = {}
+        for (group, topic, partition), (offset, value) in pending.items():
+            # The later of both commits counts, whichever the log compaction left.
+            if self._plain.get(OffsetId(group, topic, partition), -1) < offset:
+                self._offsets.partitions(group, topic)[partition] = value
+        if not self._pending:
+            self._plain.clear()
+
+
+def _key_of(record: RawRecord) -> bytes:
+    key = record.key
+    if key is None:
+        raise CorruptRecordError(f"the record at offset {record.offset} has no key")
+    return key
