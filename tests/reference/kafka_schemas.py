@@ -30,6 +30,17 @@ def kept(release: str) -> dict[str, Any]:
     return schemas
 
 
+def group_schemas_path(release: str) -> Path:
+    return DATA / f"group-schemas-{release}.json.gz"
+
+
+def kept_group_schemas(release: str) -> dict[str, Any]:
+    """Return the kept schemas of the records of ``__consumer_offsets``."""
+    text = gzip.decompress(group_schemas_path(release).read_bytes())
+    schemas: dict[str, Any] = json.loads(text)
+    return schemas
+
+
 def versions_of(text: str | None) -> tuple[int, int] | None:
     """Return the first and last version of `2+`, `0-1` or `3`."""
     if text in (None, "none"):

@@ -191,6 +191,14 @@ class GroupCoordinator:
         except GroupError as error:
             self._replies.append(Reply(call, error_response(request, error.kafka_code)))
             write = None
+        if (
+            write is None
+            and self._pending
+            and isinstance(request, JoinGroupRequest | SyncGroupRequest)
+        ):
+            # It waits for its group, but not longer than for the records before it.
+            parked = self._membership.parked(call, request)
+            write = None if parked is None else Write([], completion=parked)
         self._write(write, call, request, now_ms)
         return self._take_replies()
 
@@ -280,7 +288,7 @@ class GroupCoordinator:
             if key == _CLEANUP:
                 self._clean_up(now_ms)
             elif key == _COMMIT_TIMEOUT:
-                self._fail_late(now_ms)
+                self._fail_late(detail, now_ms)
             else:
                 self._write(self._membership.expire(key, detail, now_ms), None, None, now_ms)
         return self._take_replies()
@@ -335,7 +343,7 @@ class GroupCoordinator:
             return
         self._pending.append(pending)
         if _COMMIT_TIMEOUT not in self._timers:
-            self._timers.schedule(_COMMIT_TIMEOUT, deadline_ms)
+            self._timers.schedule(_COMMIT_TIMEOUT, deadline_ms, deadline_ms)
 
     def _append(self, write: Write, now_ms: int) -> int:
         """Append the records in one batch, or in as many as they need; return the last offset.
@@ -400,12 +408,13 @@ class GroupCoordinator:
         if waiting is None:
             self._timers.cancel(_COMMIT_TIMEOUT)
         else:
-            self._timers.schedule(_COMMIT_TIMEOUT, waiting.deadline_ms)
+            deadline_ms = waiting.deadline_ms
+            self._timers.schedule(_COMMIT_TIMEOUT, deadline_ms, deadline_ms)
 
-    def _fail_late(self, now_ms: int) -> None:
+    def _fail_late(self, deadline_ms: object, now_ms: int) -> None:
         """Answer what waits longer than offsets.commit.timeout.ms; its records stay in the log."""
         for pending in self._pending:
-            if pending.deadline_ms <= now_ms and not pending.is_failed:
+            if pending.deadline_ms == deadline_ms and not pending.is_failed:
                 self._fail(pending, REQUEST_TIMED_OUT, now_ms)
         self._schedule_commit_timeout()
 

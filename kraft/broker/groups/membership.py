@@ -22,7 +22,7 @@ from kraft.broker.groups.errors import (
 )
 from kraft.broker.groups.group import ClassicGroup, GroupState
 from kraft.broker.groups.member import Call, GroupMember, distinct
-from kraft.broker.groups.rebalance import ANSWERED, HEARTBEAT, SYNC, Rebalances
+from kraft.broker.groups.rebalance import HEARTBEAT, SYNC, Rebalances
 from kraft.broker.groups.records import GroupMetadataValue, group_record
 from kraft.broker.groups.requests import (
     NO_MEMBER_ID,
@@ -38,7 +38,7 @@ from kraft.broker.groups.requests import (
     SyncGroupRequest,
     SyncGroupResponse,
 )
-from kraft.broker.groups.writes import Reply, Write
+from kraft.broker.groups.writes import Completion, Reply, Write
 from kraft.errors import UNKNOWN_SERVER_ERROR
 
 #: The first version of JoinGroup in which a client must know its member id (KIP-394).
@@ -281,6 +281,14 @@ class GroupMembership(Rebalances):
         if not group.pending_sync:
             self.timers.cancel((SYNC, group.group_id, ""))
 
+    def parked(self, call: Call, request: JoinGroupRequest | SyncGroupRequest) -> Completion | None:
+        """Return what answers a call if it waits for its group, in case records get lost."""
+        group = self.groups.get(request.group_id)
+        for member in () if group is None else group.members.values():
+            if member.awaiting_join is call or member.awaiting_sync is call:
+                return _Parked(self, member, call)
+        return None
+
     def heartbeat(self, request: HeartbeatRequest, now_ms: int) -> Write:
         """Decide a Heartbeat: the member lives, and is told of a rebalance."""
         group = self.groups.get(request.group_id)
@@ -358,13 +366,24 @@ class _GroupCreated:
     def failed(self, code: int, now_ms: int) -> None:
         membership, group = self.membership, self.group
         for member in group.members.values():
-            if member.awaiting_join is self.call:
-                failed = JoinGroupResponse(error_code=response_code(code))
-                membership.reply_join(self.call, failed)
-                # It stays a member if the group stays, until its session ends.
-                member.awaiting_join = ANSWERED
+            membership.fail_parked(member, self.call, response_code(code))
         if membership.groups.get(group.group_id) is not group:
             membership.cancel_timers(group)
+
+
+@dataclass(slots=True)
+class _Parked:
+    """A JoinGroup or SyncGroup that waits for its group, decided after uncommitted records."""
+
+    membership: GroupMembership
+    member: GroupMember
+    call: Call
+
+    def committed(self, now_ms: int) -> None:
+        """Nothing: the group will answer."""
+
+    def failed(self, code: int, now_ms: int) -> None:
+        self.membership.fail_parked(self.member, self.call, response_code(code))
 
 
 @dataclass(slots=True)

@@ -71,7 +71,8 @@ class Rebalances:
         """Answer the SyncGroup that a member waits for; return whether it did."""
         if member.awaiting_sync is None:
             return False
-        self.replies.append(Reply(member.awaiting_sync, response))
+        if member.awaiting_sync is not ANSWERED:
+            self.replies.append(Reply(member.awaiting_sync, response))
         member.awaiting_sync = None
         return True
 
@@ -88,6 +89,15 @@ class Rebalances:
         """Let a SyncGroup wait, like `await_join`."""
         self.answer_sync(member, SyncGroupResponse(REBALANCE_IN_PROGRESS))
         member.awaiting_sync = call
+
+    def fail_parked(self, member: GroupMember, call: Call, code: int) -> None:
+        """Answer a call that a member waits for with an error; the member goes on waiting."""
+        if member.awaiting_join is call:
+            self.reply_join(call, JoinGroupResponse(error_code=code))
+            member.awaiting_join = ANSWERED
+        elif member.awaiting_sync is call:
+            self.replies.append(Reply(call, SyncGroupResponse(error_code=code)))
+            member.awaiting_sync = ANSWERED
 
     def remove_member(self, group: ClassicGroup, member: GroupMember) -> None:
         """Remove a member and answer what it waits for: a live client joins again.

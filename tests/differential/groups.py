@@ -1,0 +1,365 @@
+"""Kafka's group coordinator and ours on generated sequences of requests, times and commits.
+
+Kafka's side is its GroupCoordinatorService over its CoordinatorRuntime, with a log in memory
+(`java/GroupRequests.java`). Each step goes to both; replies, appended records, the groups' state
+and the answers of DescribeGroups and ListGroups must be equal. Member ids are Kafka's: its random
+uuids are given to ours. Two differences are intended: ours answers the calls that Kafka forgets, a
+JoinGroup or SyncGroup that a newer one of the same member replaces, and a SyncGroup of a member
+that is removed.
+"""
+
+from __future__ import annotations
+
+import base64
+import random
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields, is_dataclass
+from typing import Any
+
+from kraft._core.bytes.batch import assign_offsets
+from kraft._core.bytes.batch_records import iterate
+from kraft.broker.groups import ClientContext, GroupCoordinator, GroupCoordinatorConfig
+from kraft.broker.groups.errors import (
+    NOT_ENOUGH_REPLICAS,
+    REBALANCE_IN_PROGRESS,
+    UNKNOWN_MEMBER_ID,
+)
+from kraft.broker.groups.group import ClassicGroup
+from kraft.broker.groups.requests import (
+    FetchOffsetsGroup,
+    JoinGroupResponse,
+    OffsetCommitRequest,
+    SyncGroupResponse,
+)
+from kraft.broker.groups.writes import Reply
+from kraft.errors import KAFKA_STORAGE_ERROR, NOT_LEADER_OR_FOLLOWER, KraftError, error_name
+from tests.differential.group_order import JavaHashMap
+from tests.differential.group_steps import GROUPS, Step, StepGenerator
+from tests.differential.kafka import Kafka
+
+MAIN = "org.apache.kafka.coordinator.group.GroupRequests"
+_FAILURES = {
+    "NOT_ENOUGH_REPLICAS": NOT_ENOUGH_REPLICAS,
+    "KAFKA_STORAGE_ERROR": KAFKA_STORAGE_ERROR,
+    "NOT_LEADER_OR_FOLLOWER": NOT_LEADER_OR_FOLLOWER,
+}
+_START_MS = 1_000_000
+_UUID_SIZE = 36
+
+
+@dataclass
+class GroupReport:
+    """Counts of one run, and the first differences."""
+
+    sequences: int = 0
+    steps: Counter[str] = field(default_factory=Counter)
+    codes: Counter[str] = field(default_factory=Counter)
+    states: Counter[str] = field(default_factory=Counter)
+    records: int = 0
+    differences: list[str] = field(default_factory=list)
+
+
+class AppendError(KraftError):
+    def __init__(self, code: int) -> None:
+        super().__init__(error_name(code))
+        self.kafka_code = code
+
+
+class MemoryLog:
+    """A log in memory, whose appends can be made to fail."""
+
+    def __init__(self) -> None:
+        self.batches: list[bytearray] = []
+        self.ends: list[int] = []
+        self.failure: str | None = None
+        self.appended: list[list[list[str | None]]] = []
+
+    @property
+    def end_offset(self) -> int:
+        return self.ends[-1] if self.ends else 0
+
+    def append(self, batch: Any) -> int:
+        if self.failure is not None:
+            raise AppendError(_FAILURES[self.failure])
+        copy = bytearray(batch)
+        self.ends.append(assign_offsets(copy, self.end_offset, 1))
+        self.batches.append(copy)
+        records = [record for one in iterate(copy) for record in one]
+        self.appended.append(
+            [
+                [
+                    record.key.hex() if record.key is not None else None,
+                    record.value.hex() if record.value is not None else None,
+                ]
+                for record in records
+            ]
+        )
+        return self.end_offset - 1
+
+    def truncate(self, high_watermark: int) -> None:
+        while self.end_offset > high_watermark:
+            self.ends.pop()
+            self.batches.pop()
+
+
+class OurGroups:
+    """Our coordinator behind the steps of GroupRequests.java."""
+
+    def __init__(self, config: GroupCoordinatorConfig) -> None:
+        self.config = config
+        self.log = MemoryLog()
+        self.now_ms = _START_MS
+        self.high_watermark = 0
+        self.coordinator = GroupCoordinator(config, self.log)
+        self.coordinator.loaded(self.now_ms)
+
+    def take(self, step: Step, random_id: str) -> list[Reply]:
+        coordinator = self.coordinator
+        match step.operation:
+            case "request":
+                assert step.request is not None
+                context = ClientContext(step.client, "/10.0.0.1", step.version)
+                return coordinator.handle(step.call, context, step.request, self.now_ms, random_id)
+            case "commit":
+                self.high_watermark = step.high_watermark
+                return coordinator.advance(step.high_watermark, self.now_ms)
+            case "time":
+                self.now_ms += step.ms
+                return coordinator.expire(self.now_ms)
+            case "appends":
+                self.log.failure = step.failure
+                return []
+            case "delete topics":
+                return coordinator.delete_topics(step.topics, self.now_ms)
+            case _:
+                return self._reload()
+
+    def _reload(self) -> list[Reply]:
+        replies = self.coordinator.close()
+        self.log.truncate(self.high_watermark)
+        self.coordinator = GroupCoordinator(self.config, self.log)
+        for batch in self.log.batches:
+            self.coordinator.load(batch)
+        self.coordinator.loaded(self.now_ms)
+        return replies
+
+    def take_records(self) -> list[list[list[str | None]]]:
+        taken, self.log.appended = self.log.appended, []
+        return taken
+
+    def groups(self) -> dict[str, Any]:
+        """Return the uncommitted state of all groups, as GroupWorld.java gives it."""
+        return {group.group_id: _state(group) for group in self.coordinator._groups}
+
+    def described(self, step: Step) -> dict[str, Any]:
+        listing = self.coordinator.listing
+        return {
+            "describe": [as_kafka(listing.describe(group, 6)) for group in GROUPS],
+            "list": [as_kafka(one) for one in listing.list(step.states, step.types)],
+        }
+
+
+def _state(group: ClassicGroup) -> dict[str, Any]:
+    topics = group.subscribed_topics
+    return {
+        "state": group.state.value,
+        "previous": group.previous_state.value,
+        "generation": group.generation_id,
+        "leader": group.leader_id,
+        "type": group.protocol_type,
+        "protocol": group.protocol_name,
+        "timestamp": group.state_timestamp_ms,
+        "awaiting": group.awaiting_join_count,
+        "pendingJoin": len(group.pending_join),
+        "newMemberAdded": group.new_member_added,
+        "pendingSync": sorted(group.pending_sync),
+        "topics": None if topics is None else sorted(topics),
+        "members": [
+            [
+                member.member_id,
+                member.group_instance_id,
+                member.rebalance_timeout_ms,
+                member.session_timeout_ms,
+                member.awaiting_join is not None,
+                member.awaiting_sync is not None,
+                member.is_new,
+                member.assignment.hex(),
+            ]
+            for member in group.members.values()
+        ],
+    }
+
+
+def as_kafka(value: Any) -> Any:
+    """Return a request or response as Kafka's JSON converters write it."""
+    if is_dataclass(value):
+        return {_camel(one.name): as_kafka(getattr(value, one.name)) for one in fields(value)}
+    if isinstance(value, list):
+        return [as_kafka(one) for one in value]
+    return base64.b64encode(value).decode() if isinstance(value, bytes) else value
+
+
+def _camel(name: str) -> str:
+    first, *others = name.split("_")
+    return first + "".join(other.capitalize() for other in others)
+
+
+def _kept(ours: Any, theirs: Any) -> Any:
+    """Return theirs without the fields that ours does not have."""
+    if isinstance(ours, dict) and isinstance(theirs, dict):
+        return {key: _kept(ours[key], one) for key, one in theirs.items() if key in ours}
+    if isinstance(ours, list) and isinstance(theirs, list) and len(ours) == len(theirs):
+        return [_kept(one, other) for one, other in zip(ours, theirs, strict=True)]
+    return theirs
+
+
+def _same_response(ours: Any, theirs: Any) -> bool:
+    ours = _without_topic_ids(as_kafka(ours))
+    theirs = _kept(ours, theirs)
+    _sort_topics(ours)
+    _sort_topics(theirs)
+    return bool(ours == theirs)
+
+
+def _without_topic_ids(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_topic_ids(one) for key, one in value.items() if key != "topicId"}
+    return [_without_topic_ids(one) for one in value] if isinstance(value, list) else value
+
+
+def _sort_topics(response: Any) -> None:
+    """Sort the offsets of a whole group: their order is that of a hash table in Kafka."""
+    if isinstance(response, dict) and "groupId" in response:
+        topics = response.get("topics", [])
+        topics.sort(key=lambda topic: topic["name"])
+        for topic in topics:
+            topic["partitions"].sort(key=lambda one: one["partitionIndex"])
+
+
+def _in_any_order(batches: list[list[list[str | None]]]) -> list[list[str]]:
+    return [sorted(map(str, batch)) for batch in batches]
+
+
+class Sequence:
+    """One sequence on both sides."""
+
+    def __init__(self, kafka: Kafka, dice: random.Random, report: GroupReport) -> None:
+        self._kafka = kafka
+        self._report = report
+        self._steps = StepGenerator(dice)
+        self._ours = OurGroups(self._steps.config)
+        self._known: set[str] = set()
+        self._forgotten: set[int] = set()
+        self.history: list[str] = []
+
+    def run(self, length: int) -> str | None:
+        """Return the first difference, or None."""
+        difference = self._take(Step("new", config=self._steps.kafka_config))
+        for _ in range(length):
+            if difference is not None:
+                return "\n".join([*self.history[-25:], difference])
+            ours = self._ours
+            step = self._steps.draw(ours.groups(), ours.log.ends, ours.high_watermark)
+            difference = self._take(step)
+        return difference
+
+    def _take(self, step: Step) -> str | None:
+        theirs = self._kafka.ask_json([step.as_json()])[0]
+        self.history.append(f"{self._ours.now_ms}: {step.text()}")
+        self._report.steps[step.operation if step.request is None else step.kind] += 1
+        replies = []
+        if step.operation != "new":
+            replies = self._ours.take(step, self._random_id(theirs))
+        records = self._ours.take_records()
+        self._report.records += sum(map(len, records))
+        for group in theirs["groups"].values():
+            self._report.states[group["state"]] += 1
+        found = self._ours.groups()
+        if (difference := self._replies_differ(replies, theirs["replies"])) is not None:
+            return difference
+        if _in_any_order(records) != _in_any_order(theirs["records"]):
+            return f"records\nours   {records}\ntheirs {theirs['records']}"
+        if found != theirs["groups"]:
+            return f"groups\nours   {found}\ntheirs {theirs['groups']}"
+        return self._descriptions_differ(step, theirs["described"])
+
+    def _random_id(self, theirs: dict[str, Any]) -> str:
+        """Return the uuid of the member that Kafka made in this step, if it made one."""
+        ids = {member[0] for group in theirs["groups"].values() for member in group["members"]} | {
+            response["memberId"]
+            for _, response in theirs["replies"]
+            if isinstance(response, dict) and response.get("memberId")
+        }
+        made = ids - self._known
+        self._known |= made
+        self._steps.member_ids |= made
+        return next((one[-_UUID_SIZE:] for one in made), "00000000-0000-0000-0000-000000000000")
+
+    def _replies_differ(self, replies: list[Reply], theirs: list[list[Any]]) -> str | None:
+        kafka = dict(theirs)
+        for call, response in replies:
+            assert isinstance(call, int)
+            if call not in kafka and _is_forgotten_by_kafka(response):
+                self._forgotten.add(call)
+            elif call not in kafka or not _same_response(response, kafka.pop(call)):
+                return f"reply to {call}\nours   {as_kafka(response)}\ntheirs {theirs}"
+            code = getattr(response, "error_code", 0)
+            self._report.codes[f"{type(response).__name__} {code}"] += 1
+        missing = {call: one for call, one in kafka.items() if call not in self._forgotten}
+        return f"missing replies {missing}" if missing else None
+
+    def _descriptions_differ(self, step: Step, theirs: dict[str, Any]) -> str | None:
+        for name, ours in self._ours.described(step).items():
+            wanted = _kept_each(ours, theirs[name])
+            if name == "list":
+                ours.sort(key=str)
+                wanted.sort(key=str)
+            if ours != wanted:
+                return f"{name}\nours   {ours}\ntheirs {wanted}"
+        return None
+
+
+def _kept_each(ours: list[Any], theirs: list[Any]) -> list[Any]:
+    if not ours or not theirs:
+        return theirs
+    return [_kept(ours[0], one) | {} for one in theirs] if ours else theirs
+
+
+def _is_forgotten_by_kafka(response: object) -> bool:
+    if isinstance(response, JoinGroupResponse):
+        return response.error_code == REBALANCE_IN_PROGRESS
+    codes = (REBALANCE_IN_PROGRESS, UNKNOWN_MEMBER_ID)
+    return isinstance(response, SyncGroupResponse) and response.error_code in codes
+
+
+@contextmanager
+def java_order() -> Iterator[None]:
+    """Let our groups decide between equals as Kafka's do."""
+    before = ClassicGroup.Members
+    ClassicGroup.Members = JavaHashMap
+    try:
+        yield
+    finally:
+        ClassicGroup.Members = before
+
+
+def run_groups(
+    kafka: Kafka, seed: int, sequences: int, length: int = 60, shown: int = 3
+) -> GroupReport:
+    """Compare this many sequences; stop at ``shown`` differences."""
+    report = GroupReport()
+    with java_order():
+        for number in range(sequences):
+            sequence = Sequence(kafka, random.Random(f"{seed}/{number}"), report)
+            difference = sequence.run(length)
+            report.sequences += 1
+            if difference is not None:
+                report.differences.append(f"sequence {number}\n{difference}")
+                if len(report.differences) >= shown:
+                    break
+    return report
+
+
+__all__ = ["MAIN", "FetchOffsetsGroup", "GroupReport", "OffsetCommitRequest", "run_groups"]

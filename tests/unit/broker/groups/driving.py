@@ -1,0 +1,246 @@
+"""A coordinator with a log in memory, and short ways to send it requests."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from typing_extensions import Buffer
+
+from kraft._core.bytes.batch import assign_offsets
+from kraft._core.bytes.batch_records import iterate
+from kraft._core.codec.message_schema import ZERO_UUID, Uuid
+from kraft.broker.groups import ClientContext, GroupCoordinator, GroupCoordinatorConfig
+from kraft.broker.groups.records import decode_group, decode_key, decode_offset
+from kraft.broker.groups.requests import (
+    CommitPartition,
+    CommitTopic,
+    FetchedGroup,
+    FetchOffsetsGroup,
+    GroupRequest,
+    GroupResponse,
+    HeartbeatRequest,
+    HeartbeatResponse,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    JoinProtocol,
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    MemberIdentity,
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    SyncAssignment,
+    SyncGroupRequest,
+)
+from kraft.broker.groups.writes import Reply
+from kraft.errors import KraftError
+
+SUBSCRIPTION = b"\0\0\0\0\0\1\0\1t\xff\xff\xff\xff"  # topic t
+Response = TypeVar("Response")
+
+
+class AppendError(KraftError):
+    def __init__(self, code: int) -> None:
+        super().__init__("the append failed")
+        self.kafka_code = code
+
+
+class MemoryLog:
+    """A log in memory; ``fails_with`` is the code of the next appends' error."""
+
+    def __init__(self) -> None:
+        self.batches: list[bytearray] = []
+        self.end_offset = 0
+        self.fails_with: int | None = None
+
+    def append(self, batch: Buffer) -> int:
+        if self.fails_with is not None:
+            raise AppendError(self.fails_with)
+        copy = bytearray(batch)
+        self.end_offset = assign_offsets(copy, self.end_offset, 1)
+        self.batches.append(copy)
+        return self.end_offset - 1
+
+    def records(self) -> list[tuple[object, object]]:
+        """Return the typed keys and values of all records."""
+        found: list[tuple[object, object]] = []
+        for batch in self.batches:
+            for one in iterate(batch):
+                for record in one:
+                    assert record.key is not None
+                    value = record.value
+                    decode = decode_group if record.key[:2] == b"\0\2" else decode_offset
+                    found.append((decode_key(record.key), None if value is None else decode(value)))
+        return found
+
+
+class Driver:
+    """One coordinator in virtual time; with ``commits`` every append is committed at once."""
+
+    def __init__(
+        self, *, log: MemoryLog | None = None, commits: bool = True, **config: int
+    ) -> None:
+        self.config = GroupCoordinatorConfig(**config)
+        self.log = MemoryLog() if log is None else log
+        self.commits = commits
+        self.now_ms = 1_000
+        self.replies: dict[object, GroupResponse] = {}
+        self._calls = 0
+        self.coordinator = GroupCoordinator(self.config, self.log)
+        for batch in self.log.batches:
+            self.coordinator.load(batch)
+        self.coordinator.loaded(self.now_ms)
+
+    def take(self, replies: list[Reply]) -> None:
+        for call, response in replies:
+            assert call not in self.replies, f"call {call} was answered twice"
+            self.replies[call] = response
+
+    def send(self, request: GroupRequest, version: int = 9, client: str = "c") -> int:
+        """Send a request; return the call, whose response is in ``replies`` when it is ready."""
+        self._calls += 1
+        call = self._calls
+        context = ClientContext(client, "/host", version)
+        self.take(self.coordinator.handle(call, context, request, self.now_ms, f"id{call}"))
+        if self.commits:
+            self.commit()
+        return call
+
+    def commit(self) -> None:
+        """Let the high watermark reach the end of the log."""
+        self.take(self.coordinator.advance(self.log.end_offset, self.now_ms))
+
+    def advance(self, ms: int) -> None:
+        """Let time pass, deadline by deadline."""
+        end_ms = self.now_ms + ms
+        while (deadline := self.coordinator.next_deadline_ms()) is not None and deadline <= end_ms:
+            self.now_ms = max(deadline, self.now_ms)
+            self.take(self.coordinator.expire(self.now_ms))
+            if self.commits:
+                self.commit()
+        self.now_ms = end_ms
+
+    def answer(self, request: GroupRequest, kind: type[Response], version: int = 9) -> Response:
+        """Send a request that is answered at once; return the response."""
+        response = self.replies[self.send(request, version)]
+        assert isinstance(response, kind)
+        return response
+
+    def response(self, call: int, kind: type[Response]) -> Response:
+        response = self.replies[call]
+        assert isinstance(response, kind)
+        return response
+
+    # Members.
+
+    def new_member_id(self, group: str = "g", names: tuple[str, ...] = ("range",)) -> str:
+        """Return the id that a new dynamic member is given."""
+        response = self.answer(join(group, names=names), JoinGroupResponse)
+        assert response.error_code == 79
+        return response.member_id
+
+    def stable_group(self, *instances: str | None, group: str = "g") -> list[str]:
+        """Make a stable group with one member for each instance id; return their member ids."""
+        calls = []
+        for instance in instances or (None,):
+            member_id = self.new_member_id(group) if instance is None else ""
+            calls.append(self.send(join(group, member_id, instance)))
+        while any(call not in self.replies for call in calls):
+            self.advance(self.config.group_initial_rebalance_delay_ms)
+        joined = [self.response(call, JoinGroupResponse) for call in calls]
+        ids = [one.member_id for one in joined]
+        leader = joined[0].leader
+        order = sorted(
+            zip(ids, instances or (None,), strict=True), key=lambda one: one[0] == leader
+        )
+        for member_id, instance in order:
+            given = [SyncAssignment(one, one.encode()) for one in ids]
+            assignments = given if member_id == leader else []
+            self.send(
+                SyncGroupRequest(
+                    group, joined[0].generation_id, member_id, instance, None, None, assignments
+                )
+            )
+        assert self.state(group) == "Stable"
+        return ids
+
+    def state(self, group: str = "g") -> str:
+        return self.coordinator.listing.describe(group, 6).group_state
+
+    def heartbeat(self, member_id: str, generation: int = 1, instance: str | None = None) -> int:
+        request = HeartbeatRequest("g", generation, member_id, instance)
+        return self.answer(request, HeartbeatResponse).error_code
+
+    def sync(
+        self, member_id: str, assignments: dict[str, bytes] | None = None, generation: int = 1
+    ) -> int:
+        given = [SyncAssignment(one, value) for one, value in (assignments or {}).items()]
+        return self.send(SyncGroupRequest("g", generation, member_id, assignments=given))
+
+    def leave(self, *members: tuple[str, str | None]) -> list[int]:
+        request = LeaveGroupRequest("g", [MemberIdentity(*member) for member in members])
+        response = self.answer(request, LeaveGroupResponse)
+        assert response.error_code == 0
+        return [one.error_code for one in response.members]
+
+    # Offsets.
+
+    def commit_offset(
+        self,
+        offset: int,
+        topic: str = "t",
+        partition: int = 0,
+        group: str = "g",
+        generation: int = -1,
+        member_id: str = "",
+        topic_id: Uuid = ZERO_UUID,
+        retention_ms: int = -1,
+    ) -> int:
+        """Commit an offset; return its error code."""
+        request = commit(
+            offset, topic, partition, group, generation, member_id, topic_id, retention_ms
+        )
+        response = self.answer(request, OffsetCommitResponse)
+        return response.topics[0].partitions[0].error_code
+
+    def offsets(self, group: str = "g", *, stable: bool = False) -> dict[tuple[str, int], int]:
+        """Return all committed offsets of a group by topic and partition."""
+        response = self.answer(FetchOffsetsGroup(group, None, stable), FetchedGroup)
+        assert response.error_code == 0
+        return {
+            (topic.name, one.partition_index): one.committed_offset
+            for topic in response.topics
+            for one in topic.partitions
+        }
+
+
+def join(
+    group: str = "g",
+    member_id: str = "",
+    instance: str | None = None,
+    *,
+    names: tuple[str, ...] = ("range",),
+    kind: str = "consumer",
+    session_ms: int = 10_000,
+    rebalance_ms: int = 60_000,
+    metadata: bytes = SUBSCRIPTION,
+) -> JoinGroupRequest:
+    """Return a JoinGroup with these protocols."""
+    protocols = [JoinProtocol(name, metadata) for name in names]
+    return JoinGroupRequest(group, session_ms, rebalance_ms, member_id, kind, protocols, instance)
+
+
+def commit(
+    offset: int,
+    topic: str = "t",
+    partition: int = 0,
+    group: str = "g",
+    generation: int = -1,
+    member_id: str = "",
+    topic_id: Uuid = ZERO_UUID,
+    retention_ms: int = -1,
+    metadata: str | None = None,
+) -> OffsetCommitRequest:
+    """Return a commit of one offset."""
+    partitions = [CommitPartition(partition, offset, -1, metadata)]
+    topics = [CommitTopic(topic, partitions, topic_id)]
+    return OffsetCommitRequest(group, generation, member_id, topics, None, retention_ms)
