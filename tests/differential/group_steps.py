@@ -30,7 +30,8 @@ from kraft.broker.groups.requests import (
     SyncGroupRequest,
 )
 
-GROUPS = ("g1", "g2", "gruppe-ä")
+#: The empty id is an old consumer's: it may commit and fetch, but not join.
+GROUPS = ("g1", "g2", "gruppe-ä", "")
 _INSTANCES = ("i1", "i2")
 _TOPICS = ("t1", "t2", "thema")
 _TOPIC_IDS = {name: Uuid(bytes([number]) * 16) for number, name in enumerate(_TOPICS, 1)}
@@ -161,7 +162,8 @@ class StepGenerator:
             "offsets.retention.minutes": str(retention_minutes),
             "offset.metadata.max.bytes": "20",
         }
-        self.member_ids: set[str] = set()
+        #: Group id -> the ids of all members that it has had, in order.
+        self.member_ids: dict[str, list[str]] = {}
         self._call = 0
         self._fails = dice.random() < 0.3
         self._failure: str | None = None
@@ -197,10 +199,12 @@ class StepGenerator:
     def _draw_request(self) -> Step:
         dice = self.dice
         self._call += 1
-        group_id = dice.choice((GROUPS[0], GROUPS[0], GROUPS[0], *GROUPS[1:]))
+        group_id = dice.choice((GROUPS[0], GROUPS[0], GROUPS[0], *GROUPS[1:3]))
         if dice.random() < 0.01:
             group_id = ""
         group = self._groups.get(group_id)
+        if group and group["state"] == "CompletingRebalance" and dice.random() < 0.4:
+            return self._as_step(self._sync(group_id, group))
         draw = dice.choice(
             (
                 *(self._join,) * 8,
@@ -213,7 +217,10 @@ class StepGenerator:
                 self._delete_group,
             )
         )
-        request = draw(group_id, group)
+        return self._as_step(draw(group_id, group))
+
+    def _as_step(self, request: GroupRequest) -> Step:
+        dice = self.dice
         version = dice.choice((3, 4, 5, 9)) if isinstance(request, JoinGroupRequest) else 9
         if isinstance(request, OffsetCommitRequest):
             version = dice.choice((7, 9))
@@ -227,17 +234,18 @@ class StepGenerator:
             types=dice.choice(((), (), ("classic",), ("Consumer",))),
         )
 
-    def _member(self, group: dict[str, Any] | None) -> tuple[str, str | None]:
+    def _member(self, group_id: str, group: dict[str, Any] | None) -> tuple[str, str | None]:
         """Return a member's id and instance id, rarely wrong ones."""
         dice = self.dice
+        known = self.member_ids.get(group_id)
         if group and group["members"] and dice.random() < 0.9:
             member = dice.choice(group["members"])
             instance = member[1]
             if dice.random() < 0.05:
                 instance = dice.choice((None, *_INSTANCES))
             return member[0], instance
-        if self.member_ids and dice.random() < 0.8:
-            return dice.choice(sorted(self.member_ids)), dice.choice((None, None, *_INSTANCES))
+        if known and dice.random() < 0.8:
+            return dice.choice(known), dice.choice((None, None, None, *_INSTANCES))
         return dice.choice(("", "nobody")), None
 
     def _generation(self, group: dict[str, Any] | None) -> int:
@@ -247,16 +255,18 @@ class StepGenerator:
     def _join(self, group_id: str, group: dict[str, Any] | None) -> JoinGroupRequest:
         dice = self.dice
         member_id, instance = "", None
-        waiting = sorted(self.member_ids)
+        known = self.member_ids.get(group_id, [])
         chance = dice.random()
-        if chance < 0.35 and waiting:
-            member_id = dice.choice(waiting[-3:] if dice.random() < 0.5 else waiting)
+        if chance < 0.4 and known:
+            member_id = dice.choice(known[-2:])
+            members = group["members"] if group else []
+            instance = next((one[1] for one in members if one[0] == member_id), None)
         elif chance < 0.6:
-            member_id, instance = self._member(group)
-        elif chance < 0.8:
+            member_id, instance = self._member(group_id, group)
+        elif chance < 0.75:
             instance = dice.choice(_INSTANCES)
         kind = "consumer" if dice.random() < 0.95 else dice.choice(("connect", ""))
-        names = ["range"] if dice.random() < 0.5 else dice.sample(_PROTOCOLS, dice.randint(1, 3))
+        names = ["range"] if dice.random() < 0.5 else dice.sample(_PROTOCOLS, dice.randint(2, 4))
         if dice.random() < 0.02:
             names = []
         metadata = subscription(dice.sample(_TOPICS, dice.choice((1, 1, 2))))
@@ -274,7 +284,7 @@ class StepGenerator:
 
     def _sync(self, group_id: str, group: dict[str, Any] | None) -> SyncGroupRequest:
         dice = self.dice
-        member_id, instance = self._member(group)
+        member_id, instance = self._member(group_id, group)
         assignments = []
         if group and group["leader"] and dice.random() < 0.5:
             member_id = group["leader"]
@@ -297,13 +307,13 @@ class StepGenerator:
         )
 
     def _heartbeat(self, group_id: str, group: dict[str, Any] | None) -> HeartbeatRequest:
-        member_id, instance = self._member(group)
+        member_id, instance = self._member(group_id, group)
         return HeartbeatRequest(group_id, self._generation(group), member_id, instance)
 
     def _leave(self, group_id: str, group: dict[str, Any] | None) -> LeaveGroupRequest:
         members = []
         for _ in range(self.dice.choice((1, 1, 1, 2, 3))):
-            member_id, instance = self._member(group)
+            member_id, instance = self._member(group_id, group)
             if self.dice.random() < 0.2:
                 member_id = ""
             members.append(MemberIdentity(member_id, instance))
@@ -312,23 +322,27 @@ class StepGenerator:
     def _commit(self, group_id: str, group: dict[str, Any] | None) -> OffsetCommitRequest:
         dice = self.dice
         generation = self._generation(group)
-        member_id, instance = self._member(group)
+        member_id, instance = self._member(group_id, group)
         if dice.random() < 0.3:
             generation, member_id, instance = -1, "", None
+        # No version of the RPC has a retention time and leader epochs or topic ids; Kafka's state
+        # would have them until it is loaded again, its records do not.
+        retention_ms = dice.choice((-1, -1, -1, -1, 50_000, 900_000))
         topics = []
         for name in dice.sample(_TOPICS, dice.choice((1, 1, 2))):
             partitions = [
                 CommitPartition(
                     index,
                     dice.randrange(1_000),
-                    dice.choice((-1, 3)),
+                    dice.choice((-1, 3)) if retention_ms < 0 else -1,
                     dice.choice((None, "", "note", "ä" * 20, "x" * 21, "\U0001f600" * 11)),
                 )
                 for index in dice.sample(range(3), dice.choice((1, 2)))
             ]
             topic_id = dice.choice((ZERO_UUID, _TOPIC_IDS[name], _TOPIC_IDS["t1"]))
+            if retention_ms >= 0:
+                topic_id = ZERO_UUID
             topics.append(CommitTopic(name, partitions, topic_id))
-        retention_ms = dice.choice((-1, -1, -1, -1, 50_000, 900_000))
         return OffsetCommitRequest(group_id, generation, member_id, topics, instance, retention_ms)
 
     def _fetch(self, group_id: str, group: dict[str, Any] | None) -> FetchOffsetsGroup:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.differential import authorizer, quorum_sequences, sasl, throttles
+from tests.differential import authorizer, groups, quorum_sequences, sasl, throttles
 from tests.differential import sequences as manager_sequences
 from tests.differential.kafka import PACKAGE, Kafka
 from tests.differential.pure import FUNCTIONS, run_function
@@ -36,6 +36,9 @@ def main() -> int:
     )
     parser.add_argument("--throttles", type=int, help="run only this many requests under quotas")
     parser.add_argument(
+        "--groups", type=int, help="run only this many sequences of the group coordinator"
+    )
+    parser.add_argument(
         "--length",
         type=int,
         help="operations of a sequence, or rounds of a sequence of controllers",
@@ -60,7 +63,7 @@ def main() -> int:
         return _run_again(json.loads(options.case.read_text()))
     chosen = (
         *(options.sequences, options.quorums, options.checks, options.exchanges),
-        options.throttles,
+        *(options.throttles, options.groups),
     )
     is_all = all(number is None for number in chosen)
     sequences = options.cases // 100 if is_all else options.sequences or 0
@@ -68,6 +71,7 @@ def main() -> int:
     checks = options.cases if is_all else options.checks or 0
     exchanges = options.cases // 100 if is_all else options.exchanges or 0
     requests = options.cases if is_all else options.throttles or 0
+    group_sequences = options.cases // 20 if is_all else options.groups or 0
     differing = 0
     if is_all:
         differing += _run_functions(options.seed, options.cases)
@@ -75,6 +79,8 @@ def main() -> int:
         differing += _run_checks(options.seed, checks)
     if requests:
         differing += _run_throttles(options.seed, requests)
+    if group_sequences:
+        differing += _run_groups(options, group_sequences)
     if exchanges:
         differing += _run_exchanges(options.seed, exchanges)
     if sequences:
@@ -171,6 +177,28 @@ def _run_checks(seed: int, checks: int) -> int:
     answers = ", ".join(f"{count} {answer}" for answer, count in sorted(report.answers.items()))
     what = f"checks of the authorizer ({answers}), {report.changes} changes"
     return _print_report(report.checks, what, began, report.differences)
+
+
+def _run_groups(options: argparse.Namespace, sequences: int) -> int:
+    with Kafka(groups.MAIN) as kafka:
+        began = time.perf_counter()
+        report = groups.run_groups(
+            kafka,
+            options.seed,
+            sequences,
+            length=options.length or groups.LENGTH,
+            shown=options.shown,
+        )
+    for found in report.differences:
+        print(found, end="\n\n")
+    for name, count in sorted(report.steps.items()):
+        print(f"groups: {name:28} {count:8} steps")
+    print(
+        f"{report.sequences} sequences of groups, {report.steps.total()} steps, {report.records} "
+        f"records, {len(report.codes)} kinds of responses, "
+        f"{time.perf_counter() - began:.0f} s: {len(report.differences)} sequences differ"
+    )
+    return len(report.differences)
 
 
 def _run_throttles(seed: int, requests: int) -> int:

@@ -145,7 +145,7 @@ class GroupCoordinator:
         self._replay = None
         self.state = CoordinatorState.ACTIVE
         self._membership.loaded(now_ms)
-        self._schedule_cleanup(now_ms)
+        self.schedule_cleanup(now_ms)
 
     def close(self) -> list[Reply]:
         """Answer all that waits with NOT_COORDINATOR: another broker leads the partition."""
@@ -257,7 +257,10 @@ class GroupCoordinator:
                 return self._delete_group(request.group_id)
 
     def _delete_group(self, group_id: str) -> Write:
-        group = self._listing.deletable(group_id)
+        try:
+            group = self._listing.deletable(group_id)
+        except GroupError as error:
+            return Write([], DeletedGroup(group_id, error.kafka_code))
         self._membership.cancel_timers(group)
         records = [*self._offsets.tombstones(group_id), group_tombstone(group_id)]
         return Write(records, DeletedGroup(group_id))
@@ -293,7 +296,8 @@ class GroupCoordinator:
                 self._write(self._membership.expire(key, detail, now_ms), None, None, now_ms)
         return self._take_replies()
 
-    def _schedule_cleanup(self, now_ms: int) -> None:
+    def schedule_cleanup(self, now_ms: int) -> None:
+        """Look for expired offsets after offsets.retention.check.interval.ms, and not before."""
         interval_ms = self.config.offsets_retention_check_interval_ms
         self._timers.schedule(_CLEANUP, now_ms + interval_ms)
 
@@ -318,8 +322,9 @@ class GroupCoordinator:
         if self._to_clean:
             self._timers.schedule(_CLEANUP, now_ms + 1)
         else:
-            self._schedule_cleanup(now_ms)
-        self._write(Write(records, is_atomic=False), None, None, now_ms)
+            self.schedule_cleanup(now_ms)
+        write = Write(records, completion=_Cleanup(self), is_atomic=False)
+        self._write(write, None, None, now_ms)
 
     # Records on their way to the log and back.
 
@@ -442,3 +447,16 @@ class GroupCoordinator:
         replies = self._replies.copy()
         self._replies.clear()
         return replies
+
+
+@dataclass(slots=True)
+class _Cleanup:
+    """Tombstones of expired offsets; where they are not committed, more would not be."""
+
+    coordinator: GroupCoordinator
+
+    def committed(self, now_ms: int) -> None:
+        """Nothing: the next cleanup is scheduled."""
+
+    def failed(self, code: int, now_ms: int) -> None:
+        self.coordinator.schedule_cleanup(now_ms)

@@ -7,6 +7,7 @@ Source: ``ClassicGroup``, ``ClassicGroupState``.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Sequence
 from enum import Enum
 from typing import Any, ClassVar
@@ -361,8 +362,9 @@ class ClassicGroup:
         state = GroupState.STABLE if value.members else GroupState.EMPTY
         group = cls(group_id, state, value.current_state_timestamp)
         group.generation_id = value.generation
-        group.protocol_type = value.protocol_type or None
-        group.protocol_name = value.protocol
+        # Groups have few different types and protocols; 100,000 groups share their texts.
+        group.protocol_type = sys.intern(value.protocol_type) or None
+        group.protocol_name = None if value.protocol is None else sys.intern(value.protocol)
         group.leader_id = value.leader
         for one in value.members:
             timeout = one.session_timeout if one.rebalance_timeout < 0 else one.rebalance_timeout
@@ -371,11 +373,11 @@ class ClassicGroup:
                     one.member_id,
                     one.group_instance_id,
                     one.client_id,
-                    one.client_host,
+                    sys.intern(one.client_host),
                     timeout,
                     one.session_timeout,
-                    value.protocol_type,
-                    (JoinProtocol(value.protocol or "", one.subscription),),
+                    group.protocol_type or "",
+                    (JoinProtocol(group.protocol_name or "", one.subscription),),
                     one.assignment,
                 )
             )

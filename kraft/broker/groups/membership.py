@@ -80,7 +80,9 @@ class GroupMembership(Rebalances):
             write = self._join_known(call, context, request, group, now_ms)
         if is_new_group and write is None:
             # The record makes the group exist; its members are in the record of a generation.
-            value = GroupMetadataValue(current_state_timestamp=group.state_timestamp_ms)
+            value = GroupMetadataValue(
+                protocol=None, leader=None, current_state_timestamp=group.state_timestamp_ms
+            )
             created = _GroupCreated(self, group, call)
             return Write([group_record(group.group_id, value)], completion=created, applies=False)
         return write

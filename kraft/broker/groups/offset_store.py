@@ -45,15 +45,14 @@ class OffsetStore:
         """Return the offsets of a topic, added if the group has none; for loading."""
         return self._groups.setdefault(group, {}).setdefault(topic, {})
 
-    def drop_empty(self) -> list[str]:
-        """Remove topics and groups without offsets; return the ids of the other groups."""
+    def drop_empty(self) -> None:
+        """Remove topics and groups without offsets, which loading leaves."""
         for group in [*self._groups]:
             topics = self._groups[group]
             for topic in [name for name, partitions in topics.items() if not partitions]:
                 del topics[topic]
             if not topics:
                 del self._groups[group]
-        return [*self._groups]
 
     def load(self, group: str, topic: str, partition: int, value: bytes | None) -> None:
         """Set or remove an offset by a record that is committed."""

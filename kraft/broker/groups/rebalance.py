@@ -155,11 +155,15 @@ class Rebalances:
             return None
         if group.has_all_members_joined:
             return self.complete_join(group, now_ms)
-        self._schedule_join(group, now_ms)
+        self._schedule_phase(JOIN, group, now_ms)
         return None
 
-    def _schedule_join(self, group: ClassicGroup, now_ms: int) -> None:
-        self.timers.schedule((JOIN, group.group_id, ""), now_ms + group.rebalance_timeout_ms)
+    def _schedule_phase(
+        self, kind: str, group: ClassicGroup, now_ms: int, detail: object = None
+    ) -> None:
+        # Members wait at least a millisecond: they may ask for none, and `expire` would not end.
+        timeout_ms = max(group.rebalance_timeout_ms, 1) if group.members else 0
+        self.timers.schedule((kind, group.group_id, ""), now_ms + timeout_ms, detail)
 
     def _extend_first_join(
         self, group: ClassicGroup, now_ms: int, delay_ms: int, remaining_ms: int
@@ -176,7 +180,7 @@ class Rebalances:
                 self.cancel_heartbeat(group, member.member_id)
         if not group.elect_joined_leader() and group.members:
             # Only static members are left, and none has joined: their session timeouts decide.
-            self._schedule_join(group, now_ms)
+            self._schedule_phase(JOIN, group, now_ms)
             return None
         group.begin_generation(now_ms)
         if group.is_empty:
@@ -186,9 +190,7 @@ class Rebalances:
             self.schedule_heartbeat(group, member, now_ms)
             member.is_new = False
             group.pending_sync[member.member_id] = None
-        self.timers.schedule(
-            (SYNC, group.group_id, ""), now_ms + group.rebalance_timeout_ms, group.generation_id
-        )
+        self._schedule_phase(SYNC, group, now_ms, group.generation_id)
         return None
 
     def joined(

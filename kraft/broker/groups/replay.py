@@ -19,11 +19,13 @@ from kraft.broker.groups.group import ClassicGroup, GroupState
 from kraft.broker.groups.group_table import GroupTable
 from kraft.broker.groups.offset_store import OffsetStore
 from kraft.broker.groups.records import (
+    NO_TIMESTAMP,
     GroupMetadataKey,
     OffsetCommitKey,
     decode_group,
     decode_key,
     decode_offset,
+    offset_key,
 )
 from kraft.errors import CorruptRecordError
 
@@ -52,6 +54,7 @@ class OffsetsReplay:
         self._pending: dict[int, dict[OffsetId, tuple[int, bytes]]] = {}
         #: Plain commits while transactions are open -> the offset of the last record.
         self._plain: dict[OffsetId, int] = {}
+        self._simple: list[ClassicGroup] = []
         self.next_offset = 0
 
     def replay(self, batches: Buffer) -> None:
@@ -72,39 +75,64 @@ class OffsetsReplay:
             self.next_offset = batch.next_offset
 
     def finish(self, now_ms: int) -> None:
-        """Drop what is empty, and make the simple groups of offsets without a group.
+        """Drop what is empty; date the state of groups that no record describes.
 
-        A simple group has no record; its state is dated ``now_ms``. Offsets of transactions that
-        are still open do not count.
+        Offsets of transactions that are still open do not count.
         """
         self._by_prefix.clear()
-        for group_id in self._offsets.drop_empty():
-            if self._groups.get(group_id) is None:
-                group = ClassicGroup(group_id, GroupState.EMPTY, now_ms)
-                self._groups.load(group_id, group)
+        self._offsets.drop_empty()
+        for group in self._simple:
+            group.state_timestamp_ms = now_ms
 
     def _apply(self, key: bytes, value: bytes | None) -> None:
-        if key[:2] in _OFFSET_KINDS:
-            partitions = self._by_prefix.get(key[:-4])
-            if partitions is None:
-                typed = decode_key(key)
-                assert isinstance(typed, OffsetCommitKey)
-                group, topic = sys.intern(typed.group), sys.intern(typed.topic)
-                partitions = self._offsets.partitions(group, topic)
-                self._by_prefix[key[:-4]] = partitions
-            partition = int.from_bytes(key[-4:], "big", signed=True)
-            if value is None:
-                partitions.pop(partition, None)
-            else:
-                decode_offset(value)
-                partitions[partition] = value
+        if key[:2] not in _OFFSET_KINDS:
+            self._apply_group(key, value)
             return
-        group_key = decode_key(key)
-        if isinstance(group_key, GroupMetadataKey):
-            loaded = None
-            if value is not None:
-                loaded = ClassicGroup.from_record(group_key.group, decode_group(value))
-            self._groups.load(group_key.group, loaded)
+        partition = int.from_bytes(key[-4:], "big", signed=True)
+        partitions = self._by_prefix.get(key[:-4])
+        if value is not None:
+            decode_offset(value)
+            if partitions is None:
+                partitions = self._new_prefix(key)
+            partitions[partition] = value
+        elif partitions is not None:
+            partitions.pop(partition, None)
+        else:
+            typed = decode_key(key)
+            assert isinstance(typed, OffsetCommitKey)
+            self._offsets.load(typed.group, typed.topic, partition, None)
+
+    def _new_prefix(self, key: bytes) -> dict[int, bytes]:
+        """Return the offsets of the group and topic of a key, and remember them by its prefix."""
+        typed = decode_key(key)
+        assert isinstance(typed, OffsetCommitKey)
+        group, topic = sys.intern(typed.group), sys.intern(typed.topic)
+        self._need_group(group)
+        partitions = self._offsets.partitions(group, topic)
+        self._by_prefix[key[:-4]] = partitions
+        return partitions
+
+    def _need_group(self, group_id: str) -> None:
+        """Make a simple group unless the group exists: offsets do not exist without one."""
+        if self._groups.get(group_id) is None:
+            group = ClassicGroup(group_id, GroupState.EMPTY, NO_TIMESTAMP)
+            self._groups.load(group_id, group)
+            self._simple.append(group)
+
+    def _apply_group(self, key: bytes, value: bytes | None) -> None:
+        typed = decode_key(key)
+        if not isinstance(typed, GroupMetadataKey):
+            return
+        group_id = sys.intern(typed.group)
+        if value is not None:
+            self._groups.load(group_id, ClassicGroup.from_record(group_id, decode_group(value)))
+            return
+        self._groups.load(group_id, None)
+        # The next offset of the group makes it again.
+        for topic in self._offsets.topics(group_id):
+            prefix = offset_key(group_id, topic, 0)[2:-4]
+            for kind in _OFFSET_KINDS:
+                self._by_prefix.pop(kind + prefix, None)
 
     def _note_plain(self, record: RawRecord) -> None:
         key = decode_key(_key_of(record))
@@ -123,6 +151,7 @@ class OffsetsReplay:
             key, value = decode_key(_key_of(record)), record.value
             if isinstance(key, OffsetCommitKey) and value is not None:
                 decode_offset(value)
+                self._need_group(key.group)
                 pending[OffsetId(key.group, key.topic, key.partition)] = (record.offset, value)
 
     def _end_transaction(self, batch: RecordBatch) -> None:

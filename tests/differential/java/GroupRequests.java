@@ -41,11 +41,15 @@ import org.apache.kafka.common.message.SyncGroupResponseDataJsonConverter;
 import org.apache.kafka.common.network.ClientInformation;
 import org.apache.kafka.common.network.ListenerName;
 import org.apache.kafka.common.protocol.ApiKeys;
+import org.apache.kafka.common.requests.DeleteGroupsRequest;
 import org.apache.kafka.common.requests.RequestContext;
 import org.apache.kafka.common.requests.RequestHeader;
 import org.apache.kafka.common.security.auth.KafkaPrincipal;
 import org.apache.kafka.common.security.auth.SecurityProtocol;
 import org.apache.kafka.common.utils.BufferSupplier;
+import org.apache.kafka.coordinator.common.runtime.CoordinatorOperationExceptionHelper;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 
 /**
  * Gives requests to Kafka's GroupCoordinatorService and CoordinatorRuntime: a JSON object on each
@@ -54,6 +58,7 @@ import org.apache.kafka.common.utils.BufferSupplier;
  */
 public final class GroupRequests {
     private static final ObjectMapper JSON = new ObjectMapper();
+    private static final Logger LOG = LoggerFactory.getLogger(GroupRequests.class);
     private static GroupWorld world;
     /** Replies that became ready since the last answer: [call, response]. */
     private static ArrayNode replies = JSON.createArrayNode();
@@ -203,8 +208,16 @@ public final class GroupRequests {
                     found -> OffsetDeleteResponseDataJsonConverter.write(found, (short) 0));
                 break;
             default:
-                reply(call, service.deleteGroups(context(ApiKeys.DELETE_GROUPS, 2, client),
-                        List.of(body.get("groupId").asText()), buffers),
+                // Not the service: it first asks for share groups, and waits for all records.
+                List<String> ids = List.of(body.get("groupId").asText());
+                RequestContext deleting = context(ApiKeys.DELETE_GROUPS, 2, client);
+                reply(call, world.runtime.scheduleWriteOperation(
+                        "delete groups", GroupWorld.PARTITION,
+                        shard -> shard.deleteGroups(deleting, ids)
+                    ).exceptionally(failure -> CoordinatorOperationExceptionHelper
+                        .handleOperationException("delete groups", ids, failure,
+                            (error, text) -> DeleteGroupsRequest.getErrorResultCollection(ids, error),
+                            LOG)),
                     found -> DeleteGroupsResponseDataJsonConverter.write(
                         new DeleteGroupsResponseData().setResults(found),
                         (short) 2).get("results").get(0));

@@ -46,6 +46,7 @@ import org.apache.kafka.coordinator.group.metrics.GroupCoordinatorMetrics;
 import org.apache.kafka.coordinator.group.modern.share.ShareGroupConfig;
 import org.apache.kafka.server.util.timer.Timer;
 import org.apache.kafka.server.util.timer.TimerTask;
+import org.apache.kafka.server.util.timer.TimerTaskEntry;
 import org.apache.kafka.storage.internals.log.LogConfig;
 import org.apache.kafka.storage.internals.log.VerificationGuard;
 
@@ -349,7 +350,7 @@ final class GroupWorld {
 
     /** Timer tasks in the order of their deadlines, then of their making. */
     private final class Tasks implements Timer {
-        private record Entry(long deadlineMs, long number, TimerTask task) { }
+        private record Entry(long deadlineMs, long number, TimerTaskEntry task) { }
 
         private final PriorityQueue<Entry> entries = new PriorityQueue<>(
             Comparator.comparingLong(Entry::deadlineMs).thenComparingLong(Entry::number));
@@ -357,16 +358,17 @@ final class GroupWorld {
 
         @Override
         public void add(TimerTask task) {
-            entries.add(new Entry(time.nowMs + task.delayMs, count++, task));
+            long deadlineMs = time.nowMs + task.delayMs;
+            entries.add(new Entry(deadlineMs, count++, new TimerTaskEntry(task, deadlineMs)));
         }
 
         @Override
         public boolean advanceClock(long ms) {
             time.nowMs += ms;
             while (!entries.isEmpty() && entries.peek().deadlineMs <= time.nowMs) {
-                TimerTask task = entries.poll().task;
-                if (!task.isCancelled()) {
-                    task.run();
+                TimerTaskEntry entry = entries.poll().task;
+                if (!entry.cancelled()) {
+                    entry.timerTask.run();
                 }
             }
             return true;

@@ -26,7 +26,12 @@ from kraft.broker.groups.errors import (
     NOT_ENOUGH_REPLICAS,
 )
 from kraft.broker.groups.partitioning import java_hash
-from kraft.broker.groups.records import OffsetCommitValue, offset_key, offset_record
+from kraft.broker.groups.records import (
+    OffsetCommitValue,
+    group_tombstone,
+    offset_key,
+    offset_record,
+)
 from kraft.broker.groups.requests import (
     DescribedGroup,
     FetchedGroup,
@@ -76,6 +81,20 @@ def test_a_coordinator_is_loaded_from_the_log_of_another() -> None:
     assert again.heartbeat(members[0], 1, "i") == 0
     again.advance(2)
     assert again.heartbeat(members[1]) == 25
+
+
+def test_a_group_without_offsets_is_loaded_until_its_tombstone() -> None:
+    """`cleanupGroupMetadata` deletes it; until then it exists, with a record of its own or not."""
+    log = MemoryLog()
+    log.batches = [plain(0, 0, 5), plain(1, 0, None)]
+    assert Driver(log=log).state() == "Empty"
+    log.batches.append(group_deleted(2))
+    assert Driver(log=log).state() == "Dead"
+    log.batches.append(plain(3, 0, None))
+    assert Driver(log=log).state() == "Dead"
+    log.batches.append(plain(4, 0, 6))
+    again = Driver(log=log)
+    assert (again.state(), again.offsets()) == ("Empty", {("t", 0): 6})
 
 
 def test_a_group_over_its_maximum_size_rebalances_when_it_is_loaded() -> None:
@@ -211,6 +230,12 @@ def plain(offset: int, partition: int, value: int | None) -> bytearray:
     builder = BatchBuilder(offset)
     key, encoded = offset_record("g", "t", partition, OffsetCommitValue(offset=value or 0))
     builder.append(encoded if value is not None else None, key)
+    return bytearray(builder.finish())
+
+
+def group_deleted(offset: int) -> bytearray:
+    builder = BatchBuilder(offset)
+    builder.append(None, group_tombstone("g").key)
     return bytearray(builder.finish())
 
 

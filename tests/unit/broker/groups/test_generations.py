@@ -110,6 +110,17 @@ def test_members_that_do_not_sync_in_time_are_removed() -> None:
     assert driver.heartbeat(follower) == UNKNOWN_MEMBER_ID
 
 
+def test_a_group_of_pending_members_alone_ends_its_rebalance_at_once() -> None:
+    """Its rebalance timeout is 0 without members."""
+    driver = Driver()
+    completing_group(driver, 1)
+    driver.new_member_id()
+    driver.now_ms += 60_000  # nobody has synced
+    driver.take(driver.coordinator.expire(driver.now_ms))
+    driver.commit()
+    assert driver.state() == "Empty"
+
+
 def test_an_assignment_that_cannot_be_stored_causes_a_rebalance() -> None:
     driver = Driver()
     leader, [follower] = completing_group(driver)

@@ -34,6 +34,7 @@ def test_a_new_member_is_given_an_id_to_join_with() -> None:
     assert key == GroupMetadataKey(group="g")
     assert isinstance(value, GroupMetadataValue)
     assert (value.members, value.generation, value.protocol_type) == ([], 0, "")
+    assert value.protocol is value.leader is None
 
 
 @pytest.mark.parametrize("version", [0, 3])
@@ -241,6 +242,21 @@ def test_an_unknown_instance_is_rejected() -> None:
     [member] = driver.stable_group()
     response = driver.answer(join(member_id=member, instance="x"), JoinGroupResponse)
     assert (response.error_code, response.protocol_name) == (UNKNOWN_MEMBER_ID, None)
+
+
+@pytest.mark.parametrize("timeout_ms", [0, -5])
+def test_a_rebalance_timeout_of_nothing_does_not_stop_the_time(timeout_ms: int) -> None:
+    """A static member that does not rejoin prolongs the rebalance by that timeout each time."""
+    driver = Driver()
+    driver.stable_group("i", "j")
+    group = driver.coordinator._groups.get("g")
+    assert group is not None
+    for member in group.members.values():
+        member.rebalance_timeout_ms = timeout_ms
+    driver.leave(("", "j"))
+    assert driver.state() == "PreparingRebalance"
+    driver.advance(10_000)
+    assert driver.state() == "Empty"  # the session of i has ended
 
 
 # Failures of the log.

@@ -207,6 +207,15 @@ def test_an_empty_group_is_deleted_with_its_offsets() -> None:
     assert driver.coordinator.offset_count == driver.coordinator.group_count == 0
 
 
+def test_the_result_of_a_group_that_is_not_deleted_waits_for_records_before_it() -> None:
+    driver = Driver(commits=False)
+    driver.send(commit(1))
+    call = driver.send(DeleteGroupRequest("other"))
+    assert call not in driver.replies
+    driver.commit()
+    assert driver.response(call, DeletedGroup).error_code == GROUP_ID_NOT_FOUND
+
+
 def test_deleted_topics_take_their_offsets_with_them() -> None:
     driver = Driver()
     driver.commit_offset(1, "t", 0, topic_id=FIRST)
@@ -278,6 +287,16 @@ def test_an_explicit_retention_time_counts_instead() -> None:
     assert driver.offsets() == {("t", 0): 1}
     driver.advance(3 * MINUTE_MS)
     assert driver.offsets() == {}
+
+
+def test_a_cleanup_that_is_not_committed_is_not_followed_by_another_at_once() -> None:
+    driver = expiring()
+    driver.commit_offset(1)
+    driver.advance(20 * MINUTE_MS - 1)
+    driver.commits = False
+    driver.advance(1 + 6_000)
+    [deadline_ms] = {driver.coordinator.next_deadline_ms()}
+    assert deadline_ms == 1_000 + 20 * MINUTE_MS + 5_000 + MINUTE_MS
 
 
 def test_many_groups_are_looked_through_in_slices() -> None:
