@@ -111,7 +111,7 @@ class OurGroups:
         self.now_ms = _START_MS
         self.high_watermark = 0
         self.coordinator = GroupCoordinator(config, self.log)
-        self.coordinator.loaded(self.now_ms)
+        self.coordinator.loaded(self.now_ms, self.high_watermark)
 
     def take(self, step: Step, random_id: str) -> list[Reply]:
         coordinator = self.coordinator
@@ -139,8 +139,8 @@ class OurGroups:
         self.log.truncate(self.high_watermark)
         self.coordinator = GroupCoordinator(self.config, self.log)
         for batch in self.log.batches:
-            self.coordinator.load(batch)
-        self.coordinator.loaded(self.now_ms)
+            self.coordinator.load(batch, self.high_watermark)
+        self.coordinator.loaded(self.now_ms, self.high_watermark)
         return replies
 
     def take_records(self) -> list[list[list[str | None]]]:

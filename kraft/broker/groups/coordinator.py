@@ -6,7 +6,7 @@ appended at once, and a response waits until the high watermark has passed them,
 sees what could be lost. A decision whose records cannot be appended is taken back.
 
 A coordinator is loading, active or closed. A broker that leads the partition makes a coordinator,
-feeds it the log, and closes it when it leads no longer; a closed one is never used again.
+gives it the log, and closes it when it leads no longer; a closed one is never used again.
 Source: ``GroupCoordinatorShard``, ``CoordinatorRuntime``, ``GroupCoordinatorService``.
 """
 
@@ -121,31 +121,34 @@ class GroupCoordinator:
         self._replay: OffsetsReplay | None = OffsetsReplay(self._groups, self._store)
         self._pending: deque[_Pending] = deque()
         self._high_watermark = 0
+        self._last_offset = -1
         self._to_clean: deque[str] = deque()
 
     # Loading and closing.
 
-    def load(self, batches: Buffer) -> None:
-        """Replay whole batches of the log, in order, up to the high watermark.
+    def load(self, batches: Buffer, high_watermark: int) -> None:
+        """Replay whole batches of the log, in order, from its start to its end.
 
-        Raises CorruptRecordError or UnsupportedVersionError; the coordinator is closed then.
+        What is not below ``high_watermark`` now is committed by a later `advance`. Raises
+        CorruptRecordError or UnsupportedVersionError; the coordinator is closed then.
         """
         assert self._replay is not None
         try:
-            self._replay.replay(batches)
+            self._replay.replay(batches, high_watermark)
         except KraftError:
             self.close()
             raise
 
-    def loaded(self, now_ms: int) -> None:
+    def loaded(self, now_ms: int, high_watermark: int) -> None:
         """Begin to decide: the log is replayed."""
         assert self._replay is not None
         self._replay.finish(now_ms)
-        self._high_watermark = self._replay.next_offset
+        self._last_offset = self._replay.next_offset - 1
         self._replay = None
         self.state = CoordinatorState.ACTIVE
         self._membership.loaded(now_ms)
         self.schedule_cleanup(now_ms)
+        self.advance(high_watermark, now_ms)
 
     def close(self) -> list[Reply]:
         """Answer all that waits with NOT_COORDINATOR: another broker leads the partition."""
@@ -193,7 +196,7 @@ class GroupCoordinator:
             write = None
         if (
             write is None
-            and self._pending
+            and self._last_offset >= self._high_watermark
             and isinstance(request, JoinGroupRequest | SyncGroupRequest)
         ):
             # It waits for its group, but not longer than for the records before it.
@@ -334,8 +337,7 @@ class GroupCoordinator:
         if write is None:
             return
         deadline_ms = now_ms + self.config.offsets_commit_timeout_ms
-        last_offset = self._pending[-1].last_offset if self._pending else -1
-        pending = _Pending(last_offset, deadline_ms, call, request, write)
+        pending = _Pending(self._last_offset, deadline_ms, call, request, write)
         if write.records:
             try:
                 pending.last_offset = self._append(write, now_ms)
@@ -355,13 +357,12 @@ class GroupCoordinator:
 
         The state follows each batch, so that it is right if a later one fails.
         """
-        last_offset = -1
         for batch, records in self._batches(write, now_ms):
-            last_offset = self._log.append(batch)
-            self._groups.stamp(last_offset)
+            self._last_offset = self._log.append(batch)
+            self._groups.stamp(self._last_offset)
             if write.applies:
-                self._apply(records, last_offset, now_ms)
-        return last_offset
+                self._apply(records, self._last_offset)
+        return self._last_offset
 
     def _batches(self, write: Write, now_ms: int) -> list[tuple[Buffer, list[GroupRecord]]]:
         """Return the batches of a decision, each with its records."""
@@ -388,7 +389,7 @@ class GroupCoordinator:
             batches.append((buffer[start : start + size], list(islice(records, count))))
         return batches
 
-    def _apply(self, records: list[GroupRecord], last_offset: int, now_ms: int) -> None:
+    def _apply(self, records: list[GroupRecord], last_offset: int) -> None:
         for record in records:
             key = decode_key(record.key)
             if isinstance(key, OffsetCommitKey):

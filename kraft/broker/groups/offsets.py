@@ -167,9 +167,9 @@ class GroupOffsets:
         """
         records = []
         for group_id, topics in self.store.groups():
-            for name, topic_id in deleted.items():
-                for partition, value in topics.get(name, {}).items():
-                    if decode_offset(value).topic_id in (ZERO_UUID, topic_id):
+            for name in topics.keys() & deleted.keys():
+                for partition, value in topics[name].items():
+                    if decode_offset(value).topic_id in (ZERO_UUID, deleted[name]):
                         records.append(offset_tombstone(group_id, name, partition))
         return records
 

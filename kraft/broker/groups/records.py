@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from kraft._core.codec.message_schema import ZERO_UUID, Uuid, field
+from kraft._core.codec.message_schema import Uuid, field
 from kraft._core.codec.metadata_codec import Message, Struct
 from kraft.errors import CorruptRecordError
 
@@ -158,8 +158,3 @@ def _version(value: bytes) -> int:
             f"the value of a group record has {len(value)} bytes, not 2 or more"
         )
     return int.from_bytes(value[:2], "big", signed=True)
-
-
-def has_topic_id(value: OffsetCommitValue) -> bool:
-    """Return whether the offset was committed by a request that named the topic's id."""
-    return value.topic_id != ZERO_UUID

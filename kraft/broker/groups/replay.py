@@ -1,6 +1,7 @@
 """Replay of ``__consumer_offsets``: batches of the log -> groups and offsets.
 
-`OffsetsReplay` is fed once a broker leads a partition, from the log start to the high watermark.
+A broker that becomes the leader gives `OffsetsReplay` the log from its start to its end. What is
+below the high watermark is committed; the rest will be, unless this broker loses the leadership.
 kraft has no transactions, but a log of Apache Kafka may have offsets that were committed in one:
 they count from its commit marker on, unless a later plain commit of the same offset is in the log.
 Source: ``CoordinatorLoaderImpl``, ``GroupCoordinatorShard.replay``,
@@ -55,14 +56,17 @@ class OffsetsReplay:
         #: Plain commits while transactions are open -> the offset of the last record.
         self._plain: dict[OffsetId, int] = {}
         self._simple: list[ClassicGroup] = []
+        #: The last offset of the present batch if it is not committed, else -1.
+        self._uncommitted_to = -1
         self.next_offset = 0
 
-    def replay(self, batches: Buffer) -> None:
+    def replay(self, batches: Buffer, high_watermark: int) -> None:
         """Apply whole batches, each once and in order.
 
         Raises CorruptRecordError or UnsupportedVersionError at a record that cannot be read.
         """
         for batch in iterate(batches):
+            self._uncommitted_to = -1 if batch.last_offset < high_watermark else batch.last_offset
             if batch.is_control:
                 self._end_transaction(batch)
             elif batch.is_transactional:
@@ -72,6 +76,7 @@ class OffsetsReplay:
                     self._apply(_key_of(record), record.value)
                     if self._pending:
                         self._note_plain(record)
+            self._groups.stamp(batch.last_offset)
             self.next_offset = batch.next_offset
 
     def finish(self, now_ms: int) -> None:
@@ -88,10 +93,17 @@ class OffsetsReplay:
         if key[:2] not in _OFFSET_KINDS:
             self._apply_group(key, value)
             return
-        partition = int.from_bytes(key[-4:], "big", signed=True)
-        partitions = self._by_prefix.get(key[:-4])
         if value is not None:
             decode_offset(value)
+        partition = int.from_bytes(key[-4:], "big", signed=True)
+        partitions = self._by_prefix.get(key[:-4])
+        if self._uncommitted_to >= 0:
+            typed = decode_key(key)
+            assert isinstance(typed, OffsetCommitKey)
+            if value is not None:
+                self._need_group(typed.group)
+            self._set_offset(OffsetId(typed.group, typed.topic, partition), value)
+        elif value is not None:
             if partitions is None:
                 partitions = self._new_prefix(key)
             partitions[partition] = value
@@ -116,8 +128,20 @@ class OffsetsReplay:
         """Make a simple group unless the group exists: offsets do not exist without one."""
         if self._groups.get(group_id) is None:
             group = ClassicGroup(group_id, GroupState.EMPTY, NO_TIMESTAMP)
-            self._groups.load(group_id, group)
+            self._set_group(group_id, group)
             self._simple.append(group)
+
+    def _set_group(self, group_id: str, group: ClassicGroup | None) -> None:
+        if self._uncommitted_to < 0:
+            self._groups.load(group_id, group)
+        elif group is not None or self._groups.get(group_id) is not None:
+            self._groups.set(group_id, group)
+
+    def _set_offset(self, offset_id: OffsetId, value: bytes | None) -> None:
+        if self._uncommitted_to < 0:
+            self._offsets.load(*offset_id, value)
+        else:
+            self._offsets.set(*offset_id, value, self._uncommitted_to)
 
     def _apply_group(self, key: bytes, value: bytes | None) -> None:
         typed = decode_key(key)
@@ -125,9 +149,9 @@ class OffsetsReplay:
             return
         group_id = sys.intern(typed.group)
         if value is not None:
-            self._groups.load(group_id, ClassicGroup.from_record(group_id, decode_group(value)))
+            self._set_group(group_id, ClassicGroup.from_record(group_id, decode_group(value)))
             return
-        self._groups.load(group_id, None)
+        self._set_group(group_id, None)
         # The next offset of the group makes it again.
         for topic in self._offsets.topics(group_id):
             prefix = offset_key(group_id, topic, 0)[2:-4]
@@ -162,7 +186,7 @@ class OffsetsReplay:
         for (group, topic, partition), (offset, value) in pending.items():
             # The later of both commits counts, whichever the log compaction left.
             if self._plain.get(OffsetId(group, topic, partition), -1) < offset:
-                self._offsets.partitions(group, topic)[partition] = value
+                self._set_offset(OffsetId(group, topic, partition), value)
         if not self._pending:
             self._plain.clear()
 

@@ -49,14 +49,20 @@ class MemoryLog:
 
     def __init__(self) -> None:
         self.batches: list[bytearray] = []
-        self.end_offset = 0
         self.fails_with: int | None = None
+
+    @property
+    def end_offset(self) -> int:
+        if not self.batches:
+            return 0
+        [last] = iterate(self.batches[-1])
+        return last.next_offset
 
     def append(self, batch: Buffer) -> int:
         if self.fails_with is not None:
             raise AppendError(self.fails_with)
         copy = bytearray(batch)
-        self.end_offset = assign_offsets(copy, self.end_offset, 1)
+        assign_offsets(copy, self.end_offset, 1)
         self.batches.append(copy)
         return self.end_offset - 1
 
@@ -77,7 +83,12 @@ class Driver:
     """One coordinator in virtual time; with ``commits`` every append is committed at once."""
 
     def __init__(
-        self, *, log: MemoryLog | None = None, commits: bool = True, **config: int
+        self,
+        *,
+        log: MemoryLog | None = None,
+        high_watermark: int = 1 << 62,
+        commits: bool = True,
+        **config: int,
     ) -> None:
         self.config = GroupCoordinatorConfig(**config)
         self.log = MemoryLog() if log is None else log
@@ -86,9 +97,10 @@ class Driver:
         self.replies: dict[object, GroupResponse] = {}
         self._calls = 0
         self.coordinator = GroupCoordinator(self.config, self.log)
+        high_watermark = min(high_watermark, self.log.end_offset)
         for batch in self.log.batches:
-            self.coordinator.load(batch)
-        self.coordinator.loaded(self.now_ms)
+            self.coordinator.load(batch, high_watermark)
+        self.coordinator.loaded(self.now_ms, high_watermark)
 
     def take(self, replies: list[Reply]) -> None:
         for call, response in replies:

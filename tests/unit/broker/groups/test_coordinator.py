@@ -33,6 +33,8 @@ from kraft.broker.groups.records import (
     offset_record,
 )
 from kraft.broker.groups.requests import (
+    DeletedGroup,
+    DeleteGroupRequest,
     DescribedGroup,
     FetchedGroup,
     FetchOffsetsGroup,
@@ -97,6 +99,29 @@ def test_a_group_without_offsets_is_loaded_until_its_tombstone() -> None:
     assert (again.state(), again.offsets()) == ("Empty", {("t", 0): 6})
 
 
+def test_what_is_not_committed_is_loaded_and_seen_when_it_is() -> None:
+    """A new leader's log may go beyond the high watermark; nothing of it is lost while it leads."""
+    driver = Driver()
+    driver.stable_group()
+    driver.commit_offset(5, group="old")
+    driver.commit_offset(6, group="deleted")
+    high_watermark = driver.log.end_offset
+    driver.commit_offset(7, group="old")
+    driver.commit_offset(8, group="new")
+    driver.send(DeleteGroupRequest("deleted"))
+    again = Driver(log=driver.log, high_watermark=high_watermark, commits=False)
+    assert again.offsets("old") == {("t", 0): 5}
+    assert again.offsets("deleted") == {("t", 0): 6}
+    assert again.offsets("new") == {}
+    assert [again.state(group) for group in ("new", "deleted")] == ["Dead", "Empty"]
+    call = again.send(DeleteGroupRequest("deleted"))
+    assert call not in again.replies  # its result rests on what is not committed
+    again.commit()
+    assert again.response(call, DeletedGroup).error_code == GROUP_ID_NOT_FOUND
+    assert again.offsets("old") == {("t", 0): 7}
+    assert [again.state(group) for group in ("new", "deleted")] == ["Empty", "Dead"]
+
+
 def test_a_group_over_its_maximum_size_rebalances_when_it_is_loaded() -> None:
     driver = Driver()
     driver.stable_group(None, None, None)
@@ -125,7 +150,7 @@ def test_a_damaged_log_closes_the_coordinator() -> None:
     builder.append(b"\0\4\0", offset_key("g", "t", 0))
     coordinator = GroupCoordinator(GroupCoordinatorConfig(), MemoryLog())
     with pytest.raises(CorruptRecordError):
-        coordinator.load(builder.finish())
+        coordinator.load(builder.finish(), 1)
     assert coordinator.state is CoordinatorState.CLOSED
 
 
@@ -133,11 +158,11 @@ def test_records_without_keys_and_of_other_kinds() -> None:
     builder = BatchBuilder()
     builder.append(b"value", b"\0\3\0\1g")  # a group of KIP-848
     coordinator = GroupCoordinator(GroupCoordinatorConfig(), MemoryLog())
-    coordinator.load(builder.finish())
+    coordinator.load(builder.finish(), 1)
     builder = BatchBuilder()
     builder.append(b"value", None)
     with pytest.raises(CorruptRecordError, match="no key"):
-        coordinator.load(builder.finish())
+        coordinator.load(builder.finish(), 1)
 
 
 def test_a_group_appears_when_its_record_is_committed() -> None:
@@ -293,7 +318,7 @@ def test_a_broker_coordinates_the_groups_of_its_partitions() -> None:
     assert coordinators.describe_group("b", 6).error_code == COORDINATOR_LOAD_IN_PROGRESS
     with pytest.raises(GroupError):
         coordinators.list_groups()
-    coordinator.loaded(0)
+    coordinator.loaded(0, 0)
     assert coordinators.elect(0, 1, log) == (coordinator, [])
     [(_, elsewhere)] = coordinators.handle(1, CONTEXT, FetchOffsetsGroup("a"), 0)
     assert elsewhere == FetchedGroup("a", NOT_COORDINATOR)
