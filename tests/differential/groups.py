@@ -228,12 +228,19 @@ def _without_topic_ids(value: Any) -> Any:
 
 
 def _sort_topics(response: Any) -> None:
-    """Sort the offsets of a whole group: their order is that of a hash table in Kafka."""
+    """Sort the offsets of a whole group: their order is that of a hash table in Kafka.
+
+    An offset whose deletion was taken back is there twice, as a group is in a list of groups.
+    """
     if isinstance(response, dict) and "groupId" in response:
-        topics = response.get("topics", [])
-        topics.sort(key=lambda topic: topic["name"])
-        for topic in topics:
-            topic["partitions"].sort(key=lambda one: one["partitionIndex"])
+        for topic in response.get("topics", []):
+            topic["partitions"] = _distinct(topic["partitions"])
+        if "topics" in response:
+            response["topics"] = _distinct(response["topics"])
+
+
+def _distinct(values: list[Any]) -> list[Any]:
+    return [one for one, _ in groupby(sorted(values, key=str))]
 
 
 def _in_any_order(batches: list[list[list[str | None]]]) -> list[list[str]]:
@@ -316,8 +323,7 @@ class Sequence:
             if name == "list":
                 # Kafka lists a group twice whose deletion was taken back: its TimelineHashMap
                 # returns an entry that it has in a snapshot too.
-                ours.sort(key=str)
-                wanted = [one for one, _ in groupby(sorted(wanted, key=str))]
+                ours, wanted = _distinct(ours), _distinct(wanted)
             if ours != wanted:
                 return f"{name}\nours   {ours}\ntheirs {wanted}"
         return None

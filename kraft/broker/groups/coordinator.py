@@ -261,10 +261,9 @@ class GroupCoordinator:
 
     def _delete_group(self, group_id: str) -> Write:
         try:
-            group = self._listing.deletable(group_id)
+            self._listing.check_deletable(group_id)
         except GroupError as error:
             return Write([], DeletedGroup(group_id, error.kafka_code))
-        self._membership.cancel_timers(group)
         records = [*self._offsets.tombstones(group_id), group_tombstone(group_id)]
         return Write(records, DeletedGroup(group_id))
 
@@ -320,7 +319,6 @@ class GroupCoordinator:
             expired, is_all = self._offsets.expired(group, now_ms)
             records += expired
             if is_all and group.is_empty:
-                self._membership.cancel_timers(group)
                 records.append(group_tombstone(group_id))
         if self._to_clean:
             self._timers.schedule(_CLEANUP, now_ms + 1)
@@ -394,8 +392,11 @@ class GroupCoordinator:
             key = decode_key(record.key)
             if isinstance(key, OffsetCommitKey):
                 self._store.set(key.group, key.topic, key.partition, record.value, last_offset)
-            elif key is not None and record.value is None and self._groups.get(key.group):
-                self._groups.set(key.group, None)
+            elif key is not None and record.value is None:
+                group = self._groups.get(key.group)
+                if group is not None:
+                    self._membership.cancel_timers(group)
+                    self._groups.set(key.group, None)
         self._groups.stamp(last_offset)
 
     def advance(self, high_watermark: int, now_ms: int) -> list[Reply]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kraft.broker.groups.errors import GROUP_ID_NOT_FOUND, GroupError
-from kraft.broker.groups.group import ClassicGroup, GroupState
+from kraft.broker.groups.group import GroupState
 from kraft.broker.groups.group_table import GroupTable
 from kraft.broker.groups.requests import DescribedGroup, ListedGroup
 
@@ -61,10 +61,9 @@ class GroupListing:
             members=[one.described(protocol) for one in group.members.values()],
         )
 
-    def deletable(self, group_id: str) -> ClassicGroup:
-        """Return the group as it is now; raise GroupError if it is missing or not empty."""
+    def check_deletable(self, group_id: str) -> None:
+        """Raise GroupError if the group, as it is now, is missing or not empty."""
         group = self._groups.get(group_id)
         if group is None:
             raise GroupError(GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
         group.validate_delete()
-        return group

@@ -216,6 +216,19 @@ def test_the_result_of_a_group_that_is_not_deleted_waits_for_records_before_it()
     assert driver.response(call, DeletedGroup).error_code == GROUP_ID_NOT_FOUND
 
 
+def test_a_group_that_could_not_be_deleted_still_gives_up_its_pending_members() -> None:
+    """Otherwise it would wait for them in every rebalance."""
+    driver = Driver()
+    driver.new_member_id()
+    driver.log.fails_with = NOT_ENOUGH_REPLICAS
+    assert delete_group(driver) == COORDINATOR_NOT_AVAILABLE
+    driver.log.fails_with = None
+    driver.advance(10_000)
+    group = driver.coordinator._groups.get("g")
+    assert group is not None
+    assert not group.pending_join
+
+
 def test_deleted_topics_take_their_offsets_with_them() -> None:
     driver = Driver()
     driver.commit_offset(1, "t", 0, topic_id=FIRST)
