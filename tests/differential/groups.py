@@ -19,28 +19,20 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from itertools import groupby
 from typing import Any
 
-from kraft._core.bytes.batch import assign_offsets
-from kraft._core.bytes.batch_records import iterate
 from kraft.broker.groups import ClientContext, GroupCoordinator, GroupCoordinatorConfig
 from kraft.broker.groups.errors import (
-    NOT_ENOUGH_REPLICAS,
     REBALANCE_IN_PROGRESS,
     UNKNOWN_MEMBER_ID,
 )
 from kraft.broker.groups.group import ClassicGroup
 from kraft.broker.groups.requests import JoinGroupResponse, SyncGroupResponse
 from kraft.broker.groups.writes import Reply
-from kraft.errors import KAFKA_STORAGE_ERROR, NOT_LEADER_OR_FOLLOWER, KraftError, error_name
 from tests.differential.group_order import JavaHashMap
-from tests.differential.group_steps import GROUPS, Step, StepGenerator
 from tests.differential.kafka import Kafka
+from tests.harness.group_log import APPEND_ERRORS, MemoryLog, raw_records
+from tests.harness.group_steps import GROUPS, Step, StepGenerator
 
 MAIN = "org.apache.kafka.coordinator.group.GroupRequests"
-_FAILURES = {
-    "NOT_ENOUGH_REPLICAS": NOT_ENOUGH_REPLICAS,
-    "KAFKA_STORAGE_ERROR": KAFKA_STORAGE_ERROR,
-    "NOT_LEADER_OR_FOLLOWER": NOT_LEADER_OR_FOLLOWER,
-}
 _START_MS = 1_000_000
 #: Steps of a sequence.
 LENGTH = 60
@@ -59,55 +51,13 @@ class GroupReport:
     differences: list[str] = field(default_factory=list)
 
 
-class AppendError(KraftError):
-    def __init__(self, code: int) -> None:
-        super().__init__(error_name(code))
-        self.kafka_code = code
-
-
-class MemoryLog:
-    """A log in memory, whose appends can be made to fail."""
-
-    def __init__(self) -> None:
-        self.batches: list[bytearray] = []
-        self.ends: list[int] = []
-        self.failure: str | None = None
-        self.appended: list[list[list[str | None]]] = []
-
-    @property
-    def end_offset(self) -> int:
-        return self.ends[-1] if self.ends else 0
-
-    def append(self, batch: Any) -> int:
-        if self.failure is not None:
-            raise AppendError(_FAILURES[self.failure])
-        copy = bytearray(batch)
-        self.ends.append(assign_offsets(copy, self.end_offset, 1))
-        self.batches.append(copy)
-        records = [record for one in iterate(copy) for record in one]
-        self.appended.append(
-            [
-                [
-                    record.key.hex() if record.key is not None else None,
-                    record.value.hex() if record.value is not None else None,
-                ]
-                for record in records
-            ]
-        )
-        return self.end_offset - 1
-
-    def truncate(self, high_watermark: int) -> None:
-        while self.end_offset > high_watermark:
-            self.ends.pop()
-            self.batches.pop()
-
-
 class OurGroups:
     """Our coordinator behind the steps of GroupRequests.java."""
 
     def __init__(self, config: GroupCoordinatorConfig) -> None:
         self.config = config
         self.log = MemoryLog()
+        self._taken = 0
         self.now_ms = _START_MS
         self.high_watermark = 0
         self.coordinator = GroupCoordinator(config, self.log)
@@ -127,7 +77,7 @@ class OurGroups:
                 self.now_ms += step.ms
                 return coordinator.expire(self.now_ms)
             case "appends":
-                self.log.failure = step.failure
+                self.log.fails_with = APPEND_ERRORS.get(step.failure or "")
                 return []
             case "delete topics":
                 return coordinator.delete_topics(step.topics, self.now_ms)
@@ -137,6 +87,7 @@ class OurGroups:
     def _reload(self) -> list[Reply]:
         replies = self.coordinator.close()
         self.log.truncate(self.high_watermark)
+        self._taken = len(self.log.batches)
         self.coordinator = GroupCoordinator(self.config, self.log)
         for batch in self.log.batches:
             self.coordinator.load(batch, self.high_watermark)
@@ -144,8 +95,13 @@ class OurGroups:
         return replies
 
     def take_records(self) -> list[list[list[str | None]]]:
-        taken, self.log.appended = self.log.appended, []
-        return taken
+        """Return the records of each batch since the last call."""
+        taken = self.log.batches[self._taken :]
+        self._taken = len(self.log.batches)
+        return [
+            [[key.hex(), None if value is None else value.hex()] for key, value in raw_records(one)]
+            for one in taken
+        ]
 
     def groups(self) -> dict[str, Any]:
         """Return the uncommitted state of all groups, as GroupWorld.java gives it."""

@@ -4,13 +4,8 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from typing_extensions import Buffer
-
-from kraft._core.bytes.batch import assign_offsets
-from kraft._core.bytes.batch_records import iterate
 from kraft._core.codec.message_schema import ZERO_UUID, Uuid
 from kraft.broker.groups import ClientContext, GroupCoordinator, GroupCoordinatorConfig
-from kraft.broker.groups.records import decode_group, decode_key, decode_offset
 from kraft.broker.groups.requests import (
     CommitPartition,
     CommitTopic,
@@ -32,51 +27,10 @@ from kraft.broker.groups.requests import (
     SyncGroupRequest,
 )
 from kraft.broker.groups.writes import Reply
-from kraft.errors import KraftError
+from tests.harness.group_log import MemoryLog
 
 SUBSCRIPTION = b"\0\0\0\0\0\1\0\1t\xff\xff\xff\xff"  # topic t
 Response = TypeVar("Response")
-
-
-class AppendError(KraftError):
-    def __init__(self, code: int) -> None:
-        super().__init__("the append failed")
-        self.kafka_code = code
-
-
-class MemoryLog:
-    """A log in memory; ``fails_with`` is the code of the next appends' error."""
-
-    def __init__(self) -> None:
-        self.batches: list[bytearray] = []
-        self.fails_with: int | None = None
-
-    @property
-    def end_offset(self) -> int:
-        if not self.batches:
-            return 0
-        [last] = iterate(self.batches[-1])
-        return last.next_offset
-
-    def append(self, batch: Buffer) -> int:
-        if self.fails_with is not None:
-            raise AppendError(self.fails_with)
-        copy = bytearray(batch)
-        assign_offsets(copy, self.end_offset, 1)
-        self.batches.append(copy)
-        return self.end_offset - 1
-
-    def records(self) -> list[tuple[object, object]]:
-        """Return the typed keys and values of all records."""
-        found: list[tuple[object, object]] = []
-        for batch in self.batches:
-            for one in iterate(batch):
-                for record in one:
-                    assert record.key is not None
-                    value = record.value
-                    decode = decode_group if record.key[:2] == b"\0\2" else decode_offset
-                    found.append((decode_key(record.key), None if value is None else decode(value)))
-        return found
 
 
 class Driver:

@@ -45,7 +45,8 @@ from kraft.broker.groups.requests import (
     OffsetCommitResponse,
 )
 from kraft.errors import CorruptRecordError
-from tests.unit.broker.groups.driving import Driver, MemoryLog, commit, join
+from tests.harness.group_log import MemoryLog
+from tests.unit.broker.groups.driving import Driver, commit, join
 
 CONTEXT = ClientContext("c", "/host", 9)
 
