@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Sequence
 from enum import Enum
+from functools import lru_cache
 from typing import Any, ClassVar
 
 from kraft.broker.groups.errors import (
@@ -377,7 +378,7 @@ class ClassicGroup:
                     timeout,
                     one.session_timeout,
                     group.protocol_type or "",
-                    (JoinProtocol(group.protocol_name or "", one.subscription),),
+                    _selected_protocol(group.protocol_name or "", one.subscription),
                     one.assignment,
                 )
             )
@@ -388,3 +389,9 @@ class ClassicGroup:
     def has_state_timestamp(self) -> bool:
         """Whether the time of the state is known; records before version 2 do not have it."""
         return self.state_timestamp_ms != NO_TIMESTAMP
+
+
+@lru_cache(maxsize=4_096)
+def _selected_protocol(name: str, subscription: bytes) -> tuple[JoinProtocol]:
+    """Return the one protocol that a record has of a member; many members share it."""
+    return (JoinProtocol(name, subscription),)
