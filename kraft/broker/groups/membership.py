@@ -229,6 +229,7 @@ class GroupMembership(Rebalances):
         if old.awaiting_join is not None:
             fenced = JoinGroupResponse(FENCED_INSTANCE_ID, member_id=old_id, protocol_name=None)
             self.reply_join(old.awaiting_join, fenced)
+            old.awaiting_join = None
         self.answer_sync(old, SyncGroupResponse(FENCED_INSTANCE_ID))
         self.schedule_heartbeat(group, new, now_ms)
         self._update(call, context, request, group, new)

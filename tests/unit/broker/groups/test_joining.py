@@ -228,6 +228,17 @@ def test_a_static_member_that_joins_twice_fences_its_first_request() -> None:
     assert joined(driver, second).error_code == 0
 
 
+def test_a_fenced_request_is_not_answered_again_when_records_before_it_are_lost() -> None:
+    driver = Driver()
+    driver.new_member_id()
+    driver.commits = False
+    driver.send(commit(1, group="other"))
+    first = driver.send(join(instance="i"))
+    driver.send(join(instance="i"))
+    assert joined(driver, first).error_code == FENCED_INSTANCE_ID
+    driver.advance(5_000)  # the driver fails if a call is answered twice
+
+
 def test_a_static_member_stays_through_a_rebalance_until_its_session_ends() -> None:
     driver = Driver()
     _, second = driver.stable_group("i", None)
