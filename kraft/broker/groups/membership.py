@@ -370,7 +370,7 @@ class _GroupCreated:
         membership, group = self.membership, self.group
         for member in group.members.values():
             membership.fail_parked(member, self.call, response_code(code))
-        if membership.groups.get(group.group_id) is not group:
+        if membership.groups.get(group.group_id) is None:
             membership.cancel_timers(group)
 
 

@@ -17,7 +17,7 @@ from kraft.broker.groups.errors import (
     UNKNOWN_MEMBER_ID,
 )
 from kraft.broker.groups.records import GroupMetadataKey, GroupMetadataValue
-from kraft.broker.groups.requests import JoinGroupResponse
+from kraft.broker.groups.requests import DeleteGroupRequest, JoinGroupResponse
 from tests.unit.broker.groups.driving import Driver, commit, join
 
 
@@ -282,6 +282,19 @@ def test_a_group_whose_record_cannot_be_appended_does_not_exist() -> None:
     assert driver.coordinator.group_count == 0
     driver.log.fails_with = None
     driver.stable_group()
+
+
+def test_the_late_failure_of_a_deleted_group_leaves_the_next_group_of_its_id_alone() -> None:
+    driver = Driver(commits=False)
+    driver.send(join())
+    driver.send(DeleteGroupRequest("g"))
+    driver.now_ms += 4_000
+    call = driver.send(join(), version=3)
+    driver.now_ms += 1_000  # the first group's record is not committed in time
+    driver.take(driver.coordinator.expire(driver.now_ms))
+    driver.commit()
+    driver.advance(2_000)  # the first rebalance of the next group ends as it should
+    assert joined(driver, call).generation_id == 1
 
 
 def test_a_static_member_that_cannot_be_stored_is_not_replaced() -> None:
