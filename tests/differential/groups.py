@@ -235,7 +235,7 @@ class Sequence:
         if step.failure is not None:
             self._has_failed = True
         elif step.operation == "reload":
-            self._has_failed = False
+            self._has_failed = self._ours.log.fails_with is not None
         replies = []
         if step.operation != "new":
             replies = self._ours.take(step, self._random_id(step, theirs))
