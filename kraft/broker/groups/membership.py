@@ -450,9 +450,9 @@ class _StaticMemberReplaced:
             leader=self.old_leader or "",
             member_id=NO_MEMBER_ID,
         )
-        if new.awaiting_join is not None:
-            self.membership.reply_join(new.awaiting_join, response)
-            group.await_join(new, None)
+        if new.awaiting_join is not self.call:  # a later JoinGroup, which Kafka would forget
+            response = JoinGroupResponse(REBALANCE_IN_PROGRESS, member_id=new.member_id)
+        self.membership.answer_join(group, new, response)
         assert old.group_instance_id is not None
         if group.members.get(new.member_id) is new:
             group.update_member(
@@ -461,6 +461,7 @@ class _StaticMemberReplaced:
             _, again = group.replace_static_member(
                 old.group_instance_id, new.member_id, old.member_id
             )
+            self.membership.answer_sync(new, SyncGroupResponse(FENCED_INSTANCE_ID))
             self.membership.schedule_heartbeat(group, again, now_ms)
 
 

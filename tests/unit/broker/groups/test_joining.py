@@ -17,7 +17,12 @@ from kraft.broker.groups.errors import (
     UNKNOWN_MEMBER_ID,
 )
 from kraft.broker.groups.records import GroupMetadataKey, GroupMetadataValue
-from kraft.broker.groups.requests import DeleteGroupRequest, JoinGroupResponse
+from kraft.broker.groups.requests import (
+    DeleteGroupRequest,
+    JoinGroupResponse,
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
 from tests.unit.broker.groups.driving import Driver, commit, join
 
 
@@ -304,6 +309,22 @@ def test_a_static_member_that_cannot_be_stored_is_not_replaced() -> None:
     response = driver.answer(join(instance="i", names=("range", "x")), JoinGroupResponse)
     assert (response.error_code, response.member_id) == (COORDINATOR_NOT_AVAILABLE, "")
     assert driver.heartbeat(old, 1, "i") == 0
+
+
+def test_a_static_member_that_is_taken_back_is_fenced_if_it_waits_for_its_assignment() -> None:
+    driver = Driver()
+    driver.stable_group("i")
+    driver.commits = False
+    driver.send(join(instance="i"))  # not committed in time
+    driver.now_ms += 2_000
+    group = driver.coordinator._groups.get("g")
+    assert group is not None
+    assert group.leader_id is not None
+    driver.send(join(member_id=group.leader_id, instance="i"))  # generation 2
+    request = SyncGroupRequest("g", 2, group.leader_id, "i")
+    call = driver.send(request)
+    driver.advance(3_000)
+    assert driver.response(call, SyncGroupResponse).error_code == FENCED_INSTANCE_ID
 
 
 def test_a_call_that_a_newer_one_replaces_is_answered() -> None:
