@@ -20,14 +20,14 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from kraft.errors import InvalidRequestError
-from kraft.simulation import scenario, whole_scenario
+from kraft.simulation import replica_scenario, scenario, whole_scenario
 from kraft.simulation.conditions import NOTHING, Suppressed
 from kraft.simulation.recorded_choices import RecordedChoices
 from kraft.simulation.scenario import RunOutcome
 
 
 class SimulationKind(NamedTuple):
-    """A kind of simulation: the quorum alone, or whole clusters."""
+    """A kind of simulation: the quorum alone, whole clusters, or replicated partitions."""
 
     name: str
     run_seed: Callable[..., RunOutcome]
@@ -74,7 +74,27 @@ CONTROLLERS = SimulationKind(
         "calms",
     ),
 )
-KINDS = {kind.name: kind for kind in (QUORUM, CONTROLLERS)}
+REPLICATION = SimulationKind(
+    "replication",
+    replica_scenario.run_seed,
+    replica_scenario.random_of,
+    4_000,
+    (
+        "acknowledged_batches",
+        "consumed_batches",
+        "clean_elections",
+        "unclean_elections",
+        "elections_from_the_elr",
+        "isr_changes",
+        "replica_truncations",
+        "broker_deaths",
+        "broker_power_failures",
+        "excused_losses",
+        "compared_replicas",
+        "calms",
+    ),
+)
+KINDS = {kind.name: kind for kind in (QUORUM, CONTROLLERS, REPLICATION)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,9 @@
 """``make mutants``: plant faults into the state machine and its driver; the simulation finds each.
 
 Here are faults of the quorum; `quorum_mutants` has more, `controller_mutants` those of the
-controller. Each changes one rule by replacing a method, in its own process; then seeds run until an
-invariant is violated. If no seed within the limit finds a fault, the simulation is blind there, and
-the command fails.
+controller, `replication_mutants` those of the brokers' replication. Each changes one rule by
+replacing a method, in its own process; then seeds run until an invariant is violated. If no seed
+within the limit finds a fault, the simulation is blind there, and the command fails.
 """
 
 from __future__ import annotations
@@ -14,13 +14,17 @@ import multiprocessing
 import os
 import sys
 from collections.abc import Callable
+from contextlib import redirect_stdout
 from dataclasses import asdict
 from functools import partial
+from io import StringIO
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
 from time import perf_counter
 from typing import Any, NamedTuple
+
+import pytest
 
 from kraft._core.log.epoch_cache import EpochEndOffset
 from kraft.raft import epoch_requests
@@ -39,18 +43,23 @@ from kraft.raft.rpc import FetchResponse, VoteRequest
 from kraft.raft.state import NodeState
 from kraft.raft.voters import VoterSet
 from kraft.simulation.log_storage import CrashingFile
-from kraft.simulation.replays import CONTROLLERS, QUORUM, Replay
+from kraft.simulation.replays import CONTROLLERS, QUORUM, REPLICATION, Replay, SimulationKind
 from kraft.simulation.shrinking import Shrunk, shrink
 from kraft.simulation.storage import Storage
 from tests.mutant_table import table
 from tests.scenarios.script import Scenario, ScenarioFailedError
 from tests.simulation.controller_mutants import CONTROLLER_MUTANTS
 from tests.simulation.quorum_mutants import QUORUM_MUTANTS, SHOWN_BY_SCENARIOS
+from tests.simulation.replication_mutants import (
+    REPLICATION_MUTANTS,
+    REPLICATION_SHOWN_BY_TESTS,
+)
 
 #: A third of what `make simulate` runs; the rarest mutants show in about one seed of 350.
 SEED_LIMIT = 700
 #: A seed of a whole cluster covers more.
 WHOLE_SEED_LIMIT = 200
+REPLICATION_SEED_LIMIT = 60
 EVENT_LIMIT = 3000
 
 MUTANTS: dict[str, Callable[[], None]] = {}
@@ -501,6 +510,44 @@ def scenario_that_fails() -> str | None:
     return None
 
 
+#: The unit tests that find replication mutants which no seed finds.
+REPLICATION_TESTS = Path(__file__).resolve().parents[1] / "unit" / "broker" / "replication"
+
+#: The mutants of each kind of simulation.
+KINDS_OF_MUTANTS: tuple[tuple[SimulationKind, dict[str, Callable[[], None]]], ...] = (
+    (QUORUM, MUTANTS),
+    (CONTROLLERS, CONTROLLER_MUTANTS),
+    (REPLICATION, REPLICATION_MUTANTS),
+)
+
+
+SEED_LIMITS = {
+    QUORUM.name: SEED_LIMIT,
+    CONTROLLERS.name: WHOLE_SEED_LIMIT,
+    REPLICATION.name: REPLICATION_SEED_LIMIT,
+}
+
+
+class _FirstFailure:
+    """A pytest plugin that remembers the first failing test."""
+
+    def __init__(self) -> None:
+        self.name: str | None = None
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed and self.name is None:
+            self.name = report.nodeid.rpartition("::")[2]
+
+
+def unit_test_that_fails() -> str | None:
+    """Run the unit tests of the replication; return the name of the first that fails."""
+    first = _FirstFailure()
+    arguments = ["-x", "-q", "--no-header", "-p", "no:cacheprovider", "--capture=sys"]
+    with redirect_stdout(StringIO()):
+        pytest.main([*arguments, str(REPLICATION_TESTS)], plugins=[first])
+    return first.name
+
+
 class Caught(NamedTuple):
     """How the simulation found a mutant; ``invariant`` is None if it did not."""
 
@@ -538,14 +585,16 @@ def hunt(name: str, is_shrunk: bool = False, first: int = 0) -> Caught:
 
     A scenario finds a mutant that no seed is likely to find in this time.
     """
-    is_of_the_quorum = name in MUTANTS
-    kind = QUORUM if is_of_the_quorum else CONTROLLERS
-    (MUTANTS if is_of_the_quorum else CONTROLLER_MUTANTS)[name]()
+    kind, mutants = next(entry for entry in KINDS_OF_MUTANTS if name in entry[1])
+    mutants[name]()
     start = perf_counter()
+    if name in REPLICATION_SHOWN_BY_TESTS:
+        failing = unit_test_that_fails()
+        return Caught(name, failing and f"test {failing}", 0, 0, perf_counter() - start)
     if name in SHOWN_BY_SCENARIOS:
         failing = scenario_that_fails()
         return Caught(name, failing and f"scenario {failing}", 0, 0, perf_counter() - start)
-    limit = SEED_LIMIT if is_of_the_quorum else WHOLE_SEED_LIMIT
+    limit = SEED_LIMITS[kind.name]
     for seed in range(first, first + limit):
         outcome = kind.run_seed(seed, EVENT_LIMIT)
         if outcome.violation is not None:
@@ -561,7 +610,7 @@ def hunt(name: str, is_shrunk: bool = False, first: int = 0) -> Caught:
 
 
 def main() -> int:
-    every = [*MUTANTS, *CONTROLLER_MUTANTS]
+    every = [name for _, mutants in KINDS_OF_MUTANTS for name in mutants]
     parser = argparse.ArgumentParser(prog="make mutants", description=__doc__)
     parser.add_argument("--only", nargs="*", choices=every, help="run these mutants only")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)

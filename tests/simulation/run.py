@@ -1,4 +1,4 @@
-"""``make simulate``, ``make simulate-controllers``: run many seeds on all cores, print a summary.
+"""``make simulate`` and its variants: run many seeds on all cores, print a summary.
 
 The command adds to the sweeps of ``kraft.simulation.seeds`` the events that must occur in a run of
 a certain size. The exit code is 1 if an invariant was violated, or if such an event never occurred:
@@ -15,7 +15,7 @@ from time import perf_counter
 from typing import NamedTuple
 
 from kraft.cli.output import progress
-from kraft.simulation.replays import CONTROLLERS, QUORUM, Replay, SimulationKind
+from kraft.simulation.replays import CONTROLLERS, QUORUM, REPLICATION, Replay, SimulationKind
 from kraft.simulation.scenario import RunOutcome
 from kraft.simulation.seeds import LAST_LINES, MAX_LINE_LENGTH, SeedSummary, run_locally
 
@@ -127,6 +127,53 @@ MUST_HAPPEN_WITH_CONTROLLERS = (
 )
 
 
+#: The same for replicated partitions.
+MUST_HAPPEN_WITH_REPLICATION = (
+    "elections",
+    "commits",
+    "calms",
+    "broker_deaths",
+    "broker_power_failures",
+    "all_brokers_died",
+    "killed_partition_leaders",
+    "controlled_shutdowns",
+    "lost_directories",
+    "lost_disks",
+    "brokers_cut_apart",
+    "isolated_brokers",
+    "broker_pauses",
+    "lost_messages",
+    "acknowledged_batches",
+    "consumed_batches",
+    "clean_elections",
+    "unclean_elections",
+    "elections_from_the_elr",
+    "excused_losses",
+    "lost_committed_copies",
+    "isr_changes",
+    "isr_joins",
+    "isr_error_74",
+    "isr_error_95",
+    "isr_error_107",
+    "isr_error_108",
+    "replica_truncations",
+    "offset_queries",
+    "reassignments",
+    "deleted_topics",
+    "deleted_records_0",
+    "produced_6",
+    "produced_7",
+    "produced_19",
+    "consumed_1",
+    "consumed_6",
+    "consumed_74",
+    "consumed_75",
+    "listed_78",
+    "producers_that_lost_records",
+    "compared_replicas",
+)
+
+
 class Mode(NamedTuple):
     """A kind of simulation, its make target, and the events that must occur."""
 
@@ -144,6 +191,7 @@ class Mode(NamedTuple):
 
 ALONE = Mode("simulate", QUORUM, MUST_HAPPEN, 2_000_000)
 WHOLE = Mode("simulate-controllers", CONTROLLERS, MUST_HAPPEN_WITH_CONTROLLERS, 1_300_000)
+REPLICATED = Mode("simulate-replication", REPLICATION, MUST_HAPPEN_WITH_REPLICATION, 700_000)
 
 
 def explain(outcome: RunOutcome, event_limit: int, mode: Mode = ALONE) -> str:
@@ -218,8 +266,13 @@ def main() -> int:
         action="store_true",
         help="simulate whole clusters: controllers, brokers, clients",
     )
+    parser.add_argument(
+        "--replication",
+        action="store_true",
+        help="simulate replicated partitions: controllers, brokers, producers, consumers",
+    )
     given = parser.parse_args()
-    mode = WHOLE if given.controllers else ALONE
+    mode = REPLICATED if given.replication else WHOLE if given.controllers else ALONE
     if given.seed is not None:
         return run_one(given.seed, given.events, is_whole=given.whole, mode=mode)
     seeds = range(given.first, given.first + given.seeds)

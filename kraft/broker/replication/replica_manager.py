@@ -95,7 +95,7 @@ class ReplicationAnswer(NamedTuple):
     response: Any
 
 
-class DirectoryAssignment(NamedTuple):
+class ReplicaDirectory(NamedTuple):
     """The directory that has a replica's log, to be reported by AssignReplicasToDirs."""
 
     id: PartitionId
@@ -111,7 +111,7 @@ class ReplicationOutput:
     queries: list[OffsetQuery] = field(default_factory=list)
     #: The next AlterPartition request; its response goes to `ReplicaManager.isr_answered`.
     isr_changes: list[IsrProposal] | None = None
-    directories: list[DirectoryAssignment] = field(default_factory=list)
+    directories: list[ReplicaDirectory] = field(default_factory=list)
     wake_at_ms: float = float("inf")
 
 
@@ -256,7 +256,7 @@ class ReplicaManager(PartitionOutcomes):
             self._id_of_row[local.row] = local.id
             self._hosted_rows = None
         if partition.log is not None and partition.directory != assigned:
-            self._output.directories.append(DirectoryAssignment(local.id, partition.directory))
+            self._output.directories.append(ReplicaDirectory(local.id, partition.directory))
         return partition
 
     def _lead(self, local: LocalPartition) -> None:
