@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from kraft._core.log.epoch_cache import EpochEndOffset
-from kraft.broker.replication import replica_fetching, replica_manager
+from kraft.broker.replication import replica_fetching
 from kraft.broker.replication.broker_liveness import BrokerLiveness
 from kraft.broker.replication.fetch_sessions import BrokerFetchSession, IncrementalFetch
 from kraft.broker.replication.isr_changes import IsrChangeQueue
@@ -268,7 +268,7 @@ def an_unknown_epoch_is_cut_at_the_leaders_end_only() -> None:
     def old(log: PartitionLog, diverging: EpochEndOffset) -> int:
         return min(diverging.end_offset, log.end_offset)
 
-    replica_fetching.truncation_offset = old  # type: ignore[assignment]
+    vars(replica_fetching)["truncation_offset"] = old
 
 
 @mutant
@@ -292,7 +292,7 @@ def old_metadata_is_applied() -> None:
         self.partition_epoch = -1
         return follow(self, assigned)
 
-    HostedPartition.become_leader = leading  # type: ignore[method-assign]
+    HostedPartition.become_leader = leading  # type: ignore[method-assign, assignment]
     HostedPartition.become_follower = following  # type: ignore[method-assign]
 
 
@@ -434,7 +434,8 @@ def a_follower_does_not_follow_its_new_leader() -> None:
 
     def loyal(self: ReplicaManager, local: Any) -> None:
         known = self.fetching.leader_of(local.id)
-        fetching, self.fetching.follow = self.fetching.follow, lambda partition: None
+        fetching = self.fetching.follow
+        self.fetching.follow = lambda partition: None  # type: ignore[method-assign]
         stop = self.fetching.stop
         if known is not None:
             self.fetching.stop = lambda id: None  # type: ignore[method-assign]
@@ -474,7 +475,7 @@ def deleted_replicas_stay() -> None:
 @mutant
 def an_offline_replica_stays_the_leader() -> None:
     """The failure of a log directory is not noticed (KIP-858)."""
-    replica_manager.HostedPartition.take_offline = lambda self: None  # type: ignore[method-assign]
+    HostedPartition.take_offline = lambda self: None  # type: ignore[method-assign]
 
 
 #: Found by ``tests/unit/broker/replication``, not by seeds.

@@ -1,0 +1,1 @@
+"""Tests of the replication of partitions: each rule with its source in Kafka."""

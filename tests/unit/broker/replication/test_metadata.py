@@ -1,0 +1,253 @@
+"""apply_delta: replicas that are created, deleted, led, followed (ReplicaManager)."""
+
+from __future__ import annotations
+
+from random import Random
+
+import numpy as np
+
+from kraft import records
+from kraft.broker.replication.local_changes import local_changes
+from kraft.broker.replication.messages import PartitionId
+from kraft.broker.replication.replica_manager import ReplicaDirectory
+from kraft.errors import KAFKA_STORAGE_ERROR, NONE
+from kraft.image.publishing import Image, ImageDelta, ImagePublishing
+from kraft.image.replay import MetadataState
+from kraft.records import Record, Uuid
+from kraft.records.batches import encode_records
+from tests.unit.broker.replication.brokers import DIRECTORY, P0, TOPIC, JoinedBrokers
+
+OTHER_DIRECTORY = Uuid(b"d" * 15 + b"2")
+
+
+def test_roles_follow_the_metadata() -> None:
+    cluster = JoinedBrokers(1, 2)
+    cluster.create(leader=1)
+    assert cluster[1].partition().is_leader
+    assert cluster[2].manager.fetching.leader_of(P0) == 1
+    cluster.change(leader=2)
+    assert cluster[2].partition().is_leader
+    assert cluster[2].manager.fetching.leader_of(P0) is None
+    assert cluster[1].manager.fetching.leader_of(P0) == 2
+    cluster.change(leader=-1)
+    assert not cluster[2].partition().is_leader
+    assert cluster[1].manager.fetching.leader_of(P0) is None
+
+
+def test_a_follower_restarts_its_fetches_only_in_a_new_epoch() -> None:
+    cluster = JoinedBrokers(1, 2)
+    cluster.create(leader=1)
+    cluster.change(isr=[1])
+    assert cluster[2].output.fetches == []
+    cluster.change(leader=1)
+    assert cluster[2].partition().leader_epoch == 1
+
+
+def test_a_replica_that_is_reassigned_away_is_deleted() -> None:
+    cluster = JoinedBrokers(1, 2)
+    cluster.create(leader=1)
+    cluster.change(replicas=[1], isr=[1], directories=[DIRECTORY])
+    assert P0 not in cluster[2].manager.partitions
+    assert cluster[2].store.logs == {}
+    assert P0 in cluster[1].manager.partitions
+
+
+def test_a_topic_that_is_created_again_is_another_one() -> None:
+    cluster = JoinedBrokers(1)
+    cluster.create(leader=1)
+    cluster[1].produce()
+    again = Uuid(b"u" * 16)
+    cluster.append(
+        records.RemoveTopic(topic_id=TOPIC),
+        records.Topic(name="a", topic_id=again),
+        records.Partition(
+            partition_id=0,
+            topic_id=again,
+            replicas=[1],
+            isr=[1],
+            leader=1,
+            leader_epoch=0,
+            partition_epoch=0,
+            directories=[DIRECTORY],
+        ),
+    )
+    (id,) = cluster[1].manager.partitions
+    assert id == PartitionId(bytes(again), 0)
+    assert cluster[1].log(id).end_offset == 0
+    assert list(cluster[1].store.logs) == [id]
+
+
+def test_a_full_delta_drops_what_it_does_not_name() -> None:
+    """A snapshot replaces the state: rows have other numbers then."""
+    cluster = JoinedBrokers(1, 2)
+    cluster.create(leader=1)
+    cluster.create(leader=1, partition=1)
+    broker = cluster[1]
+    kept = broker.partition(P0)
+    state = MetadataState(journaling=True)
+    state.apply(
+        encode_records(
+            [
+                records.Topic(name="other", topic_id=Uuid(b"o" * 16)),
+                records.Topic(name="a", topic_id=TOPIC),
+                records.Partition(
+                    partition_id=0,
+                    topic_id=TOPIC,
+                    replicas=[1, 2],
+                    isr=[1, 2],
+                    leader=1,
+                    leader_epoch=0,
+                    partition_epoch=0,
+                    directories=[DIRECTORY, DIRECTORY],
+                ),
+            ]
+        )
+    )
+    broker.state = state
+    broker.images.replace_cluster(state)
+    broker.images.publish(state.next_offset)
+    assert list(broker.manager.partitions) == [P0]
+    assert broker.partition(P0) is kept
+
+
+# -- directories (KIP-858)
+
+
+def test_a_log_in_another_directory_is_reported() -> None:
+    """ReplicaManager.maybeUpdateTopicAssignment."""
+    cluster = JoinedBrokers(1)
+    cluster.create(leader=1)
+    assert cluster[1].output.directories == []
+    cluster.change(directories=[OTHER_DIRECTORY])
+    assert cluster[1].output.directories == [ReplicaDirectory(P0, bytes(DIRECTORY))]
+
+
+def test_a_failed_directory_takes_its_replicas_offline() -> None:
+    cluster = JoinedBrokers(1, 2)
+    cluster.create(leader=1)
+    leader = cluster[1]
+    assert leader.produce() is None
+    leader.manager.directory_failed(bytes(OTHER_DIRECTORY), 0.0)
+    assert leader.partition().is_leader
+    leader.store.fail(bytes(DIRECTORY))
+    leader.manager.directory_failed(bytes(DIRECTORY), 0.0)
+    leader.take()
+    assert leader.answers["produce"][P0].error == KAFKA_STORAGE_ERROR
+    fetched = leader.fetch(0)
+    assert fetched is not None
+    assert fetched.error == KAFKA_STORAGE_ERROR
+    assert leader.manager.high_watermarks() == {}
+    # The log may be in the failed directory: none is created elsewhere.
+    cluster.change(leader=1)
+    assert leader.partition().log is None
+
+
+# -- controlled shutdown
+
+
+def test_a_stopping_broker_does_not_fetch_what_left_it() -> None:
+    """applyLocalFollowersDelta: no leader, or out of the ISR, during a controlled shutdown."""
+    cluster = JoinedBrokers(1, 2, 3)
+    cluster.create(leader=1)
+    cluster.create(leader=1, partition=1)
+    broker = cluster[1]
+    broker.manager.begin_controlled_shutdown()
+    cluster.change(leader=2, isr=[2, 3])
+    assert broker.manager.fetching.leader_of(P0) is None
+    cluster.change(partition=1, leader=2)
+    assert broker.manager.fetching.leader_of(P0._replace(partition=1)) == 2
+
+
+def test_a_stopping_leader_serves_until_it_is_replaced() -> None:
+    cluster = JoinedBrokers(1, 2)
+    cluster.create(leader=1)
+    cluster[1].manager.begin_controlled_shutdown()
+    produced = cluster[1].produce(acks=1)
+    assert produced is not None
+    assert produced.error == NONE
+
+
+# -- set arithmetic beside a loop over all partitions
+
+
+class Recorder:
+    """A publisher that compares `local_changes` with a look at every partition."""
+
+    name = "recorder"
+
+    def __init__(self, state: MetadataState, broker_id: int) -> None:
+        self.state = state
+        self.broker_id = broker_id
+        self.hosted: dict[int, PartitionId] = {}
+        self.checked = 0
+
+    def on_metadata_update(self, delta: ImageDelta, image: Image) -> None:
+        table = self.state.table
+        hosted = np.sort(np.fromiter(self.hosted, np.int32))
+        changes = local_changes(table, delta, image, self.broker_id, hosted)
+        for row in changes.removed_rows:
+            self.hosted.pop(row, None)
+        for local in (*changes.leaders, *changes.followers):
+            self.hosted[local.row] = local.id
+            assert (local.assignment.leader == self.broker_id) == (local in changes.leaders)
+        expected = {}
+        for topic in image.table.topic_numbers():
+            for number, row in enumerate(image.table.topic_rows(topic)):
+                if self.broker_id in image.table.state_of(int(row))["replicas"]:
+                    expected[int(row)] = PartitionId(image.table.topic_id_of(topic), number)
+        assert self.hosted == expected
+        self.checked += len(expected)
+
+
+def test_local_changes_equal_a_loop_over_all_partitions() -> None:
+    random = Random(7)
+    state = MetadataState(journaling=True)
+    images = ImagePublishing(state, lambda name, error: (_ for _ in ()).throw(error))
+    recorder = Recorder(state, 1)
+    images.register(recorder)
+    topics: dict[Uuid, int] = {}
+    for step in range(150):
+        changes: list[Record] = []
+        for _ in range(random.randint(1, 4)):
+            draw = random.random()
+            if draw < 0.4 or not topics:
+                topic_id = Uuid(b"\7" + random.randbytes(15))
+                topics[topic_id] = count = random.randint(1, 4)
+                changes.append(
+                    records.Topic(name=f"topic-{step}-{len(changes)}", topic_id=topic_id)
+                )
+                changes += [partition(topic_id, number, random) for number in range(count)]
+            elif draw < 0.5:
+                topic_id = random.choice(list(topics))
+                del topics[topic_id]
+                changes.append(records.RemoveTopic(topic_id=topic_id))
+            else:
+                topic_id = random.choice(list(topics))
+                replicas = random.sample(range(1, 6), 3)
+                changes.append(
+                    records.PartitionChange(
+                        partition_id=random.randrange(topics[topic_id]),
+                        topic_id=topic_id,
+                        replicas=replicas,
+                        directories=[DIRECTORY] * 3,
+                        isr=replicas,
+                        leader=random.choice(replicas),
+                    )
+                )
+        state.apply(encode_records(changes, base_offset=state.next_offset))
+        images.publish(state.next_offset)
+    assert recorder.checked > 1_000
+
+
+def partition(topic_id: Uuid, number: int, random: Random) -> Record:
+    replicas = random.sample(range(1, 6), 3)
+    return records.Partition(
+        partition_id=number,
+        topic_id=topic_id,
+        replicas=replicas,
+        isr=replicas,
+        leader=replicas[0],
+        leader_epoch=0,
+        partition_epoch=0,
+        directories=[DIRECTORY] * 3,
+    )
