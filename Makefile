@@ -12,7 +12,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help build demo test spark lint lint-style lint-types docs package release-check interop interop-matrix leadership-moves transplant broker-lives broker-faults clients operations kafka-tests bench bench-quick bench-peers fuzz clean \
   bench-instructions bench-compare baseline history performance-page \
-  differential differential-coverage otava simulate simulate-controllers mutants core-mutants sanitize disk-proof processes upgrade soak soak-simulate soak-processes
+  differential differential-coverage otava simulate simulate-controllers simulate-replication mutants core-mutants sanitize disk-proof processes upgrade soak soak-simulate soak-processes
 
 help:
 	@echo "make build                  Set up the environment and build the extensions for this machine; KRAFT_DEBUG=1 adds checks"
@@ -36,6 +36,7 @@ help:
 	@echo "make otava                  Compare the regression analysis with the otava program, SERIES=1000 (needs Java 17)"
 	@echo
 	@echo "make simulate               Simulate quorums with faults in virtual time, SEEDS=2000 EVENTS=10000; SEED=n replays one"
+	@echo "make simulate-replication   The same with brokers that replicate, producers and consumers, SEEDS=200 EVENTS=3000"
 	@echo "make simulate-controllers   The same with real controllers, simulated brokers and clients, SEEDS=100 EVENTS=4000"
 	@echo "make processes              Kill, pause, cut off, flood and upgrade the processes of a real quorum, CYCLES=30 NODES=3"
 	@echo "make upgrade                Upgrade and downgrade a running quorum between two versions of kraft, FROM=c588195 ROUNDS=2"
@@ -252,6 +253,13 @@ simulate-controllers: build
 	$(BIN)/python -m tests.simulation.run --controllers --events $(EVENTS) \
 	  $(if $(SEED),--seed $(SEED),--first $(FIRST) --seeds $(SEEDS)) $(if $(JSON),--json)
 
+simulate-replication: SEEDS ?= 200
+simulate-replication: EVENTS ?= 3000
+simulate-replication: FIRST ?= 0
+simulate-replication: build
+	$(BIN)/python -m tests.simulation.run --replication --events $(EVENTS) \
+	  $(if $(SEED),--seed $(SEED),--first $(FIRST) --seeds $(SEEDS)) $(if $(JSON),--json)
+
 mutants: build
 	$(BIN)/python -m tests.simulation.mutants
 
@@ -296,6 +304,7 @@ soak-processes:
 soak-simulate: build
 	$(BIN)/python -m tests.simulation.run --first 1000000 --seeds 200000
 	$(BIN)/python -m tests.simulation.run --controllers --first 1000000 --seeds 20000
+	$(BIN)/python -m tests.simulation.run --replication --first 1000000 --seeds 20000
 
 soak: soak-simulate soak-processes
 

@@ -14,17 +14,13 @@ import multiprocessing
 import os
 import sys
 from collections.abc import Callable
-from contextlib import redirect_stdout
 from dataclasses import asdict
 from functools import partial
-from io import StringIO
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
 from time import perf_counter
 from typing import Any, NamedTuple
-
-import pytest
 
 from kraft._core.log.epoch_cache import EpochEndOffset
 from kraft.raft import epoch_requests
@@ -53,6 +49,7 @@ from tests.simulation.quorum_mutants import QUORUM_MUTANTS, SHOWN_BY_SCENARIOS
 from tests.simulation.replication_mutants import (
     REPLICATION_MUTANTS,
     REPLICATION_SHOWN_BY_TESTS,
+    unit_test_that_fails,
 )
 
 #: A third of what `make simulate` runs; the rarest mutants show in about one seed of 350.
@@ -510,9 +507,6 @@ def scenario_that_fails() -> str | None:
     return None
 
 
-#: The unit tests that find replication mutants which no seed finds.
-REPLICATION_TESTS = Path(__file__).resolve().parents[1] / "unit" / "broker" / "replication"
-
 #: The mutants of each kind of simulation.
 KINDS_OF_MUTANTS: tuple[tuple[SimulationKind, dict[str, Callable[[], None]]], ...] = (
     (QUORUM, MUTANTS),
@@ -526,26 +520,6 @@ SEED_LIMITS = {
     CONTROLLERS.name: WHOLE_SEED_LIMIT,
     REPLICATION.name: REPLICATION_SEED_LIMIT,
 }
-
-
-class _FirstFailure:
-    """A pytest plugin that remembers the first failing test."""
-
-    def __init__(self) -> None:
-        self.name: str | None = None
-
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        if report.failed and self.name is None:
-            self.name = report.nodeid.rpartition("::")[2]
-
-
-def unit_test_that_fails() -> str | None:
-    """Run the unit tests of the replication; return the name of the first that fails."""
-    first = _FirstFailure()
-    arguments = ["-x", "-q", "--no-header", "-p", "no:cacheprovider", "--capture=sys"]
-    with redirect_stdout(StringIO()):
-        pytest.main([*arguments, str(REPLICATION_TESTS)], plugins=[first])
-    return first.name
 
 
 class Caught(NamedTuple):

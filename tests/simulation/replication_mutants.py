@@ -8,7 +8,10 @@ broker could see in a run of this length; a unit test finds them.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
+
+import pytest
 
 from kraft._core.log.epoch_cache import EpochEndOffset
 from kraft.broker.replication import replica_fetching
@@ -480,3 +483,23 @@ def an_offline_replica_stays_the_leader() -> None:
 
 #: Found by ``tests/unit/broker/replication``, not by seeds.
 REPLICATION_SHOWN_BY_TESTS: frozenset[str] = frozenset()
+_TESTS = Path(__file__).resolve().parents[1] / "unit" / "broker" / "replication"
+
+
+class _FirstFailure:
+    """A pytest plugin that remembers the first failing test."""
+
+    def __init__(self) -> None:
+        self.name: str | None = None
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed and self.name is None:
+            self.name = report.nodeid.rpartition("::")[2]
+
+
+def unit_test_that_fails() -> str | None:
+    """Run the unit tests of the replication; return the name of the first that fails."""
+    first = _FirstFailure()
+    arguments = ["-x", "-q", "--no-header", "-p", "no:cacheprovider", "-p", "no:terminal"]
+    pytest.main([*arguments, str(_TESTS)], plugins=[first])
+    return first.name
