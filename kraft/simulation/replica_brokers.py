@@ -290,6 +290,7 @@ class ReplicaBroker(SimulatedBroker):
         for id, partition in partitions.items():
             if partition.log is None:
                 continue
+            self._checks.within_the_log(self.id, partition)
             # A replica that comes back may have to truncate: it is compared from here on.
             high_watermark, led_epoch = self._seen.get(id, (partition.high_watermark, -1))
             if partition.is_leader and partition.leader_epoch != led_epoch:

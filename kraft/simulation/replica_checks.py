@@ -7,7 +7,7 @@ one_leader_an_epoch_accepts_writes, a_clean_leader_has_all_committed,
 replicas_are_equal_below_the_high_watermark, a_new_isr_member_has_all_committed,
 acknowledged_is_committed, committed_in_the_order_of_the_producer,
 consumers_read_only_committed, the_end_never_goes_back_for_consumers,
-the_high_watermark_never_goes_back.
+the_high_watermark_never_goes_back, the_high_watermark_is_within_the_log.
 
 A partition starts over (its ``generation`` grows) where Kafka may lose committed records: after an
 unclean election, and when a broker leads that lost committed records itself, in a power failure or
@@ -243,6 +243,15 @@ class ReplicaChecks:
             if log is not None and known.difference(log, known.end_offset) is None:
                 found.append(member)
         return sorted(found)
+
+    def within_the_log(self, broker_id: int, partition: HostedPartition) -> None:
+        log = partition.log
+        assert log is not None
+        if not log.start_offset <= partition.high_watermark <= log.end_offset:
+            raise Violation(
+                "the_high_watermark_is_within_the_log",
+                f"broker {broker_id}: {partition}, start {log.start_offset}",
+            )
 
     def high_watermark_rose(self, broker_id: int, partition: HostedPartition, before: int) -> None:
         """Compare the records that a replica now shows with the committed ones."""

@@ -116,7 +116,7 @@ class WaitingDelete(WaitingOperation):
         self._respond(self._results)
 
 
-class WaitingFetch(WaitingOperation):
+class WaitingRead(WaitingOperation):
     """A Fetch request with less than ``min_bytes`` to return."""
 
     __slots__ = ("_fetches", "_missing", "_outcomes", "_request", "_respond", "_sizes")

@@ -23,8 +23,8 @@ from kraft.broker.replication.broker_liveness import BrokerLiveness
 from kraft.broker.replication.delayed_requests import (
     PartitionOutcomes,
     WaitingDelete,
-    WaitingFetch,
     WaitingProduce,
+    WaitingRead,
 )
 from kraft.broker.replication.fetch_sessions import DEFAULT_MAX_SESSIONS, FetchSessionCache
 from kraft.broker.replication.isr_changes import IsrChangeQueue
@@ -449,7 +449,7 @@ class ReplicaManager(PartitionOutcomes):
             self._answer(token, response)
 
         self._fetches.add(
-            WaitingFetch(
+            WaitingRead(
                 self,
                 request,
                 fetches,

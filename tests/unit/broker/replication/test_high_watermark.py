@@ -2,6 +2,7 @@
 
 import pytest
 
+from kraft.broker.replication.leadership import UNKNOWN_OFFSET
 from kraft.broker.replication.messages import EARLIEST, LATEST, ListedOffset
 from kraft.errors import (
     INVALID_REQUIRED_ACKS,
@@ -245,3 +246,29 @@ def test_a_restart_takes_the_checkpointed_high_watermark(hw: int) -> None:
     cluster.deliver(1)
     assert cluster[1].partition().high_watermark == min(hw, 5)
     assert cluster[1].manager.high_watermarks() == {P0: min(hw, 5)}
+
+
+def test_a_new_leader_knows_no_position_of_its_followers() -> None:
+    """Replica.resetReplicaState: they may have truncated since this broker led before."""
+    cluster = JoinedBrokers(1, 2)
+    cluster.create(leader=1)
+    leader = cluster[1]
+    leader.produce(acks=1)
+    leader.fetch(1, replica=2, epoch=0)
+    cluster.change(leader=2)
+    cluster.change(leader=1)
+    leading = leader.partition().leading
+    assert leading is not None
+    assert leading.followers[2].end_offset == UNKNOWN_OFFSET
+    assert leading.followers[2].broker_epoch is None
+
+
+def test_a_leader_of_another_epoch_keeps_the_positions() -> None:
+    cluster = JoinedBrokers(1, 2)
+    cluster.create(leader=1)
+    cluster[1].produce(acks=1)
+    cluster[1].fetch(1, replica=2, epoch=0)
+    cluster.change(leader=1)
+    leading = cluster[1].partition().leading
+    assert leading is not None
+    assert leading.followers[2].end_offset == 1
