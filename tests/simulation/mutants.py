@@ -56,7 +56,7 @@ from tests.simulation.replication_mutants import (
 SEED_LIMIT = 700
 #: A seed of a whole cluster covers more.
 WHOLE_SEED_LIMIT = 200
-REPLICATION_SEED_LIMIT = 60
+REPLICATION_SEED_LIMIT = 30
 EVENT_LIMIT = 3000
 
 MUTANTS: dict[str, Callable[[], None]] = {}
@@ -580,6 +580,8 @@ def hunt(name: str, is_shrunk: bool = False, first: int = 0) -> Caught:
             seconds = perf_counter() - start
             shrunk = shrink(Replay(kind, seed, EVENT_LIMIT)) if is_shrunk and invariant else None
             return Caught(name, invariant, seed, outcome.events, seconds, shrunk)
+    if kind is REPLICATION and (failing := unit_test_that_fails()) is not None:
+        return Caught(name, f"test {failing}", limit, 0, perf_counter() - start)
     return Caught(name, None, limit, 0, perf_counter() - start)
 
 

@@ -163,9 +163,11 @@ def test_a_proposed_removal_counts_only_when_the_controller_agrees() -> None:
     leader.produce(acks=1)
     cluster.wait(2 * MAX_LAG_MS)
     leader.manager.tick(leader.now)
+    leader.manager.produce("more", {P0: batch()}, 1, 0.0, leader.now)
+    assert leader.partition().isr == {1, 2}
     assert leader.partition().high_watermark == 0
     assert cluster.commit_isr(1) == {1: 1}
-    assert leader.partition().high_watermark == 1
+    assert leader.partition().high_watermark == 2
 
 
 def test_a_lost_leadership_answers_waiting_produces() -> None:
