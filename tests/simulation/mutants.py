@@ -16,9 +16,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
-from pathlib import Path
 from random import Random
-from tempfile import TemporaryDirectory
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -43,9 +41,12 @@ from kraft.simulation.replays import CONTROLLERS, QUORUM, REPLICATION, Replay, S
 from kraft.simulation.shrinking import Shrunk, shrink
 from kraft.simulation.storage import Storage
 from tests.mutant_table import table
-from tests.scenarios.script import Scenario, ScenarioFailedError
 from tests.simulation.controller_mutants import CONTROLLER_MUTANTS
-from tests.simulation.quorum_mutants import QUORUM_MUTANTS, SHOWN_BY_SCENARIOS
+from tests.simulation.quorum_mutants import (
+    QUORUM_MUTANTS,
+    SHOWN_BY_SCENARIOS,
+    scenario_that_fails,
+)
 from tests.simulation.replication_mutants import (
     REPLICATION_MUTANTS,
     REPLICATION_SHOWN_BY_TESTS,
@@ -491,20 +492,6 @@ MUTANTS |= QUORUM_MUTANTS
 
 
 # -- the command
-
-
-SCENARIOS = Path(__file__).resolve().parents[1] / "scenarios"
-
-
-def scenario_that_fails() -> str | None:
-    """Run the scripts of `tests/scenarios`; return the name of the first that fails."""
-    for path in sorted(SCENARIOS.glob("*.txt")):
-        with TemporaryDirectory() as workspace:
-            try:
-                Scenario(path, Path(workspace)).run()
-            except ScenarioFailedError:
-                return path.stem
-    return None
 
 
 #: The mutants of each kind of simulation.

@@ -6,6 +6,8 @@ No seed found them until the simulation got an invariant or a fault for each.
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from kraft.raft.candidate import ProspectiveState
@@ -19,6 +21,7 @@ from kraft.raft.rpc import FetchRequest, FetchResponse, UpdateKRaftVersionReques
 from kraft.raft.state import NodeState
 from kraft.raft.transitions import TRANSITIONS, TransitionCause
 from kraft.raft.voters import KRaftVersionRange, VoterSet
+from tests.scenarios.script import Scenario, ScenarioFailedError
 
 QUORUM_MUTANTS: dict[str, Callable[[], None]] = {}
 
@@ -193,3 +196,17 @@ SHOWN_BY_SCENARIOS = {
     "a_removed_voter_names_its_whole_log",
     "the_vote_of_a_prospective_node_is_not_persisted",
 }
+
+
+SCENARIOS = Path(__file__).resolve().parents[1] / "scenarios"
+
+
+def scenario_that_fails() -> str | None:
+    """Run the scripts of `tests/scenarios`; return the name of the first that fails."""
+    for path in sorted(SCENARIOS.glob("*.txt")):
+        with TemporaryDirectory() as workspace:
+            try:
+                Scenario(path, Path(workspace)).run()
+            except ScenarioFailedError:
+                return path.stem
+    return None

@@ -492,6 +492,7 @@ REPLICATION_SHOWN_BY_TESTS = frozenset(
         "fetches_of_an_earlier_incarnation_count",
         "lagging_followers_stay_in_the_isr",
         "old_metadata_is_applied",
+        "the_isr_shrinks_before_the_controller_agrees",
         "waiting_requests_do_not_see_new_roles",
         "waiting_requests_have_no_deadline",
     )

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from typing_extensions import Buffer
@@ -55,6 +55,11 @@ from kraft.broker.replication.partition import (
 from kraft.broker.replication.ports import LogStore, TopicSettings
 from kraft.broker.replication.read_replicas import preferred_read_replica
 from kraft.broker.replication.replica_fetching import FetchToSend, OffsetQuery, ReplicaFetching
+from kraft.broker.replication.replication_output import (
+    ReplicaDirectory,
+    ReplicationAnswer,
+    ReplicationOutput,
+)
 from kraft.broker.replication.waiting import WaitingOperations
 from kraft.errors import (
     INVALID_REQUIRED_ACKS,
@@ -86,33 +91,6 @@ class ReplicationSettings:
 
 
 DEFAULT_SETTINGS = ReplicationSettings()
-
-
-class ReplicationAnswer(NamedTuple):
-    """The answer to the request with this token."""
-
-    token: Hashable
-    response: Any
-
-
-class ReplicaDirectory(NamedTuple):
-    """The directory that has a replica's log, to be reported by AssignReplicasToDirs."""
-
-    id: PartitionId
-    directory: bytes
-
-
-@dataclass(slots=True)
-class ReplicationOutput:
-    """What to carry out after an event."""
-
-    answers: list[ReplicationAnswer] = field(default_factory=list)
-    fetches: list[FetchToSend] = field(default_factory=list)
-    queries: list[OffsetQuery] = field(default_factory=list)
-    #: The next AlterPartition request; its response goes to `ReplicaManager.isr_answered`.
-    isr_changes: list[IsrProposal] | None = None
-    directories: list[ReplicaDirectory] = field(default_factory=list)
-    wake_at_ms: float = float("inf")
 
 
 class ReplicaManager(PartitionOutcomes):

@@ -19,11 +19,8 @@ from kraft.broker.replication.messages import (
 )
 from kraft.broker.replication.partition import ALL_IN_SYNC, HostedPartition
 from kraft.broker.replication.replica_fetching import FetchToSend
-from kraft.broker.replication.replica_manager import (
-    ReplicaManager,
-    ReplicationOutput,
-    ReplicationSettings,
-)
+from kraft.broker.replication.replica_manager import ReplicaManager, ReplicationSettings
+from kraft.broker.replication.replication_output import ReplicationOutput
 from kraft.image.publishing import Image, ImageDelta, ImagePublishing, Phase
 from kraft.image.replay import MetadataState
 from kraft.records import Record, Uuid

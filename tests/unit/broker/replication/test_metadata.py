@@ -9,7 +9,7 @@ import numpy as np
 from kraft import records
 from kraft.broker.replication.local_changes import local_changes
 from kraft.broker.replication.messages import PartitionId
-from kraft.broker.replication.replica_manager import ReplicaDirectory
+from kraft.broker.replication.replication_output import ReplicaDirectory
 from kraft.errors import KAFKA_STORAGE_ERROR, NONE
 from kraft.image.publishing import Image, ImageDelta, ImagePublishing
 from kraft.image.replay import MetadataState
