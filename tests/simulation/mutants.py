@@ -53,11 +53,9 @@ from tests.simulation.replication_mutants import (
     unit_test_that_fails,
 )
 
-#: A third of what `make simulate` runs; the rarest mutants show in about one seed of 350.
-SEED_LIMIT = 700
-#: A seed of a whole cluster covers more.
-WHOLE_SEED_LIMIT = 200
-REPLICATION_SEED_LIMIT = 30
+#: For the quorum a third of what `make simulate` runs: the rarest mutants show in about one seed of
+#: 350. A seed of a whole cluster covers more.
+SEED_LIMITS = {QUORUM.name: 700, CONTROLLERS.name: 200, REPLICATION.name: 30}
 EVENT_LIMIT = 3000
 
 MUTANTS: dict[str, Callable[[], None]] = {}
@@ -500,13 +498,6 @@ KINDS_OF_MUTANTS: tuple[tuple[SimulationKind, dict[str, Callable[[], None]]], ..
     (CONTROLLERS, CONTROLLER_MUTANTS),
     (REPLICATION, REPLICATION_MUTANTS),
 )
-
-
-SEED_LIMITS = {
-    QUORUM.name: SEED_LIMIT,
-    CONTROLLERS.name: WHOLE_SEED_LIMIT,
-    REPLICATION.name: REPLICATION_SEED_LIMIT,
-}
 
 
 class Caught(NamedTuple):

@@ -11,7 +11,7 @@ Called by the broker's event loop and ``kraft.simulation``. Rules: Kafka's ``Rep
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -54,7 +54,7 @@ from kraft.broker.replication.partition import (
 )
 from kraft.broker.replication.ports import LogStore, TopicSettings
 from kraft.broker.replication.read_replicas import preferred_read_replica
-from kraft.broker.replication.replica_fetching import FetchToSend, OffsetQuery, ReplicaFetching
+from kraft.broker.replication.replica_fetching import OffsetQuery, ReplicaFetching
 from kraft.broker.replication.replication_output import (
     ReplicaDirectory,
     ReplicationAnswer,
@@ -597,8 +597,3 @@ class ReplicaManager(PartitionOutcomes):
         """Apply the response to an `OffsetQuery`; None: none arrived."""
         self._now_ms = now_ms
         self.fetching.offset_listed(query, listed, now_ms)
-
-    @property
-    def led_partitions(self) -> Iterable[HostedPartition]:
-        """The partitions that this broker leads."""
-        return (each for each in self.partitions.values() if each.is_leader)
