@@ -26,7 +26,7 @@ from kraft.broker.groups.errors import (
 )
 from kraft.broker.groups.group import ClassicGroup
 from kraft.broker.groups.requests import JoinGroupResponse, SyncGroupResponse
-from kraft.broker.groups.writes import Reply
+from kraft.broker.groups.writes import GroupReply
 from tests.differential.group_order import JavaHashMap
 from tests.differential.kafka import Kafka
 from tests.harness.group_log import APPEND_ERRORS, MemoryLog, raw_records
@@ -63,7 +63,7 @@ class OurGroups:
         self.coordinator = GroupCoordinator(config, self.log)
         self.coordinator.loaded(self.now_ms, self.high_watermark)
 
-    def take(self, step: Step, random_id: str) -> list[Reply]:
+    def take(self, step: Step, random_id: str) -> list[GroupReply]:
         coordinator = self.coordinator
         match step.operation:
             case "request":
@@ -84,7 +84,7 @@ class OurGroups:
             case _:
                 return self._reload()
 
-    def _reload(self) -> list[Reply]:
+    def _reload(self) -> list[GroupReply]:
         replies = self.coordinator.close()
         self.log.truncate(self.high_watermark)
         self._taken = len(self.log.batches)
@@ -265,7 +265,7 @@ class Sequence:
             self._steps.member_ids.setdefault(step.request.group_id, []).extend(made)
         return next((one[-_UUID_SIZE:] for one in made), "00000000-0000-0000-0000-000000000000")
 
-    def _replies_differ(self, replies: list[Reply], theirs: list[list[Any]]) -> str | None:
+    def _replies_differ(self, replies: list[GroupReply], theirs: list[list[Any]]) -> str | None:
         kafka = dict(theirs)
         for call, response in replies:
             assert isinstance(call, int)

@@ -16,7 +16,7 @@ import pytest
 from kraft.broker.groups import ClientContext, GroupCoordinator
 from kraft.broker.groups.group import ClassicGroup, GroupState
 from kraft.broker.groups.requests import FetchedGroup, FetchOffsetsGroup, JoinGroupResponse
-from kraft.broker.groups.writes import Reply
+from kraft.broker.groups.writes import GroupReply
 from tests.harness.group_log import APPEND_ERRORS, MemoryLog
 from tests.harness.group_steps import GROUPS, Step, StepGenerator
 
@@ -42,7 +42,7 @@ class Run:
         coordinator.loaded(self.now_ms, self.high_watermark)
         return coordinator
 
-    def take(self, replies: list[Reply]) -> None:
+    def take(self, replies: list[GroupReply]) -> None:
         for call, response in replies:
             step = self.waiting.pop(call, None)
             assert step is not None, f"call {call} was answered twice: {response}"

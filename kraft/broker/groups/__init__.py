@@ -19,7 +19,7 @@ from kraft.broker.groups.listing import GroupListing
 from kraft.broker.groups.partitioning import OFFSETS_TOPIC, partition_of_group
 from kraft.broker.groups.requests import ClientContext
 from kraft.broker.groups.service import GroupCoordinators
-from kraft.broker.groups.writes import Reply
+from kraft.broker.groups.writes import GroupReply
 
 __all__ = [
     "OFFSETS_TOPIC",
@@ -30,7 +30,7 @@ __all__ = [
     "GroupCoordinators",
     "GroupError",
     "GroupListing",
+    "GroupReply",
     "OffsetsLog",
-    "Reply",
     "partition_of_group",
 ]

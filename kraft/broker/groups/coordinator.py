@@ -61,7 +61,7 @@ from kraft.broker.groups.requests import (
     SyncGroupRequest,
 )
 from kraft.broker.groups.timers import Timers
-from kraft.broker.groups.writes import Reply, Write
+from kraft.broker.groups.writes import GroupReply, Write
 from kraft.errors import REQUEST_TIMED_OUT, KraftError, RecordTooLargeError
 
 _CLEANUP: TimerKey = ("cleanup", "", "")
@@ -103,15 +103,15 @@ class _Pending:
 class GroupCoordinator:
     """The groups and offsets of one partition, from loading to closing.
 
-    ``call`` is the caller's name for a request; each is answered by exactly one `Reply`, from this
-    method or a later one.
+    ``call`` is the caller's name for a request; each is answered by exactly one `GroupReply`, from
+    this method or a later one.
     """
 
     def __init__(self, config: GroupCoordinatorConfig, log: OffsetsLog) -> None:
         self.config = config
         self.state = CoordinatorState.LOADING
         self._log = log
-        self._replies: list[Reply] = []
+        self._replies: list[GroupReply] = []
         self._timers: Timers[TimerKey] = Timers()
         self._groups = GroupTable()
         self._store = OffsetStore()
@@ -150,7 +150,7 @@ class GroupCoordinator:
         self.schedule_cleanup(now_ms)
         self.advance(high_watermark, now_ms)
 
-    def close(self) -> list[Reply]:
+    def close(self) -> list[GroupReply]:
         """Answer all that waits with NOT_COORDINATOR: another broker leads the partition."""
         self.state = CoordinatorState.CLOSED
         self._timers.clear()
@@ -181,7 +181,7 @@ class GroupCoordinator:
         request: GroupRequest,
         now_ms: int,
         random_id: str = "",
-    ) -> list[Reply]:
+    ) -> list[GroupReply]:
         """Decide a request; return the replies that are ready, not only to this call.
 
         ``random_id`` is the random part of a new member's id, a uuid in Kafka; only JoinGroup
@@ -192,7 +192,7 @@ class GroupCoordinator:
             self._check_active()
             write = self._decide(call, context, request, now_ms, random_id)
         except GroupError as error:
-            self._replies.append(Reply(call, error_response(request, error.kafka_code)))
+            self._replies.append(GroupReply(call, error_response(request, error.kafka_code)))
             write = None
         if (
             write is None
@@ -252,7 +252,7 @@ class GroupCoordinator:
                 fetched = offsets.fetch(request)
                 if request.require_stable:
                     return Write([], fetched)
-                self._replies.append(Reply(call, fetched))
+                self._replies.append(GroupReply(call, fetched))
                 return None
             case OffsetDeleteRequest():
                 return offsets.delete(request)
@@ -273,7 +273,7 @@ class GroupCoordinator:
         self._check_active()
         return self._listing
 
-    def delete_topics(self, deleted: Mapping[str, Uuid], now_ms: int) -> list[Reply]:
+    def delete_topics(self, deleted: Mapping[str, Uuid], now_ms: int) -> list[GroupReply]:
         """Delete the offsets of deleted topics, given by name and id."""
         if self.state is CoordinatorState.ACTIVE:
             records = self._offsets.tombstones_of_topics(deleted)
@@ -286,7 +286,7 @@ class GroupCoordinator:
         """Return when `expire` has something to do, or None."""
         return self._timers.next_deadline_ms()
 
-    def expire(self, now_ms: int) -> list[Reply]:
+    def expire(self, now_ms: int) -> list[GroupReply]:
         """Do what is due at this time: sessions, rebalances, expired offsets, late commits."""
         while (due := self._timers.pop_due(now_ms)) is not None:
             key, detail = due
@@ -399,7 +399,7 @@ class GroupCoordinator:
                     self._groups.set(key.group, None)
         self._groups.stamp(last_offset)
 
-    def advance(self, high_watermark: int, now_ms: int) -> list[Reply]:
+    def advance(self, high_watermark: int, now_ms: int) -> list[GroupReply]:
         """Take note of the partition's high watermark; return replies that waited for it."""
         if high_watermark > self._high_watermark:
             self._high_watermark = high_watermark
@@ -432,7 +432,7 @@ class GroupCoordinator:
         if write.completion is not None:
             write.completion.committed(now_ms)
         if pending.call is not None and write.response is not None:
-            self._replies.append(Reply(pending.call, write.response))
+            self._replies.append(GroupReply(pending.call, write.response))
 
     def _fail(self, pending: _Pending, code: int, now_ms: int) -> None:
         if pending.is_failed:
@@ -443,9 +443,9 @@ class GroupCoordinator:
             write.completion.failed(code, now_ms)
         if pending.request is not None and write.response is not None:
             assert pending.call is not None
-            self._replies.append(Reply(pending.call, error_response(pending.request, code)))
+            self._replies.append(GroupReply(pending.call, error_response(pending.request, code)))
 
-    def _take_replies(self) -> list[Reply]:
+    def _take_replies(self) -> list[GroupReply]:
         replies = self._replies.copy()
         self._replies.clear()
         return replies

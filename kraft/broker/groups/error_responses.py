@@ -12,6 +12,7 @@ from kraft.broker.groups.errors import (
 )
 from kraft.broker.groups.requests import (
     NO_MEMBER_ID,
+    CommittedTopic,
     DeletedGroup,
     DeleteGroupRequest,
     FetchedGroup,
@@ -31,7 +32,6 @@ from kraft.broker.groups.requests import (
     PartitionResult,
     SyncGroupRequest,
     SyncGroupResponse,
-    TopicResult,
 )
 
 
@@ -68,9 +68,9 @@ def error_response(request: GroupRequest, code: int) -> GroupResponse:
             return OffsetDeleteResponse(error_code=code)
 
 
-def _each_partition(request: OffsetCommitRequest, code: int) -> list[TopicResult]:
+def _each_partition(request: OffsetCommitRequest, code: int) -> list[CommittedTopic]:
     return [
-        TopicResult(
+        CommittedTopic(
             topic.name,
             [PartitionResult(one.partition_index, code) for one in topic.partitions],
             topic.topic_id,

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from kraft.broker.groups.errors import GROUP_ID_NOT_FOUND, GroupError
 from kraft.broker.groups.group import GroupState
 from kraft.broker.groups.group_table import GroupTable
-from kraft.broker.groups.requests import DescribedGroup, ListedGroup
+from kraft.broker.groups.requests import GroupDescription, GroupSummary
 
 _CLASSIC = "classic"
 #: The first version of DescribeGroups with an error for a group that does not exist.
@@ -26,7 +26,7 @@ class GroupListing:
 
     def list(
         self, states_filter: Sequence[str] = (), types_filter: Sequence[str] = ()
-    ) -> list[ListedGroup]:
+    ) -> list[GroupSummary]:
         """Return the groups in one of these states and of one of these types; empty means any.
 
         Upper and lower case are the same.
@@ -35,25 +35,25 @@ class GroupListing:
         if types_filter and _CLASSIC not in {kind.lower().strip() for kind in types_filter}:
             return []
         return [
-            ListedGroup(group.group_id, group.protocol_type or "", group.state.value)
+            GroupSummary(group.group_id, group.protocol_type or "", group.state.value)
             for group in self._groups.all_committed()
             if not states or group.state.value.lower() in states
         ]
 
-    def describe(self, group_id: str, api_version: int) -> DescribedGroup:
+    def describe(self, group_id: str, api_version: int) -> GroupDescription:
         """Return a group with its members; a group that does not exist is dead."""
         group = self._groups.committed(group_id)
         if group is None:
             if api_version < _NOT_FOUND_VERSION:
-                return DescribedGroup(group_id, group_state=GroupState.DEAD.value)
-            return DescribedGroup(
+                return GroupDescription(group_id, group_state=GroupState.DEAD.value)
+            return GroupDescription(
                 group_id,
                 GROUP_ID_NOT_FOUND,
                 f"Group {group_id} not found.",
                 GroupState.DEAD.value,
             )
         protocol = group.protocol_name if group.state is GroupState.STABLE else None
-        return DescribedGroup(
+        return GroupDescription(
             group_id,
             group_state=group.state.value,
             protocol_type=group.protocol_type or "",

@@ -38,7 +38,7 @@ from kraft.broker.groups.requests import (
     SyncGroupRequest,
     SyncGroupResponse,
 )
-from kraft.broker.groups.writes import Completion, Reply, Write
+from kraft.broker.groups.writes import Completion, GroupReply, Write
 from kraft.errors import UNKNOWN_SERVER_ERROR
 
 #: The first version of JoinGroup in which a client must know its member id (KIP-394).
@@ -267,7 +267,7 @@ class GroupMembership(Rebalances):
             response = SyncGroupResponse(
                 0, group.protocol_type, group.protocol_name, member.assignment
             )
-            self.replies.append(Reply(call, response))
+            self.replies.append(GroupReply(call, response))
             return None
         self.await_sync(member, call)
         self._synced(group, member)

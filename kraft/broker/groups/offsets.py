@@ -33,6 +33,7 @@ from kraft.broker.groups.requests import (
     DEFAULT_RETENTION_MS,
     ClientContext,
     CommitPartition,
+    CommittedTopic,
     FetchedGroup,
     FetchedOffset,
     FetchedTopic,
@@ -43,7 +44,6 @@ from kraft.broker.groups.requests import (
     OffsetDeleteRequest,
     OffsetDeleteResponse,
     PartitionResult,
-    TopicResult,
 )
 from kraft.broker.groups.writes import Write
 
@@ -99,7 +99,7 @@ class GroupOffsets:
                         offset_record(request.group_id, topic.name, one.partition_index, value)
                     )
                 codes.append(PartitionResult(one.partition_index, code))
-            results.append(TopicResult(topic.name, codes, topic.topic_id))
+            results.append(CommittedTopic(topic.name, codes, topic.topic_id))
         return Write(records, OffsetCommitResponse(results))
 
     def _is_too_large(self, metadata: str | None) -> bool:
@@ -149,7 +149,7 @@ class GroupOffsets:
                     if partition in partitions
                 ]
             codes = [PartitionResult(partition, code) for partition in topic.partition_indexes]
-            results.append(TopicResult(topic.name, codes))
+            results.append(CommittedTopic(topic.name, codes))
         return Write(records, OffsetDeleteResponse(topics=results))
 
     def tombstones(self, group_id: str) -> list[GroupRecord]:

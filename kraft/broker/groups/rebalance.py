@@ -25,7 +25,7 @@ from kraft.broker.groups.requests import (
     SyncGroupResponse,
 )
 from kraft.broker.groups.timers import Timers
-from kraft.broker.groups.writes import Reply, Write
+from kraft.broker.groups.writes import GroupReply, Write
 
 #: A kind of timer, a group, and a member or "".
 TimerKey: TypeAlias = tuple[str, str, str]
@@ -45,7 +45,7 @@ class Rebalances:
         config: GroupCoordinatorConfig,
         groups: GroupTable,
         timers: Timers[TimerKey],
-        replies: list[Reply],
+        replies: list[GroupReply],
     ) -> None:
         self.config = config
         self.groups = groups
@@ -57,7 +57,7 @@ class Rebalances:
     def reply_join(self, call: Call, response: JoinGroupResponse) -> None:
         """Answer a JoinGroup now."""
         if call is not ANSWERED:
-            self.replies.append(Reply(call, response))
+            self.replies.append(GroupReply(call, response))
 
     def answer_join(
         self, group: ClassicGroup, member: GroupMember, response: JoinGroupResponse
@@ -72,7 +72,7 @@ class Rebalances:
         if member.awaiting_sync is None:
             return False
         if member.awaiting_sync is not ANSWERED:
-            self.replies.append(Reply(member.awaiting_sync, response))
+            self.replies.append(GroupReply(member.awaiting_sync, response))
         member.awaiting_sync = None
         return True
 
@@ -96,7 +96,7 @@ class Rebalances:
             self.reply_join(call, JoinGroupResponse(error_code=code))
             member.awaiting_join = ANSWERED
         elif member.awaiting_sync is call:
-            self.replies.append(Reply(call, SyncGroupResponse(error_code=code)))
+            self.replies.append(GroupReply(call, SyncGroupResponse(error_code=code)))
             member.awaiting_sync = ANSWERED
 
     def remove_member(self, group: ClassicGroup, member: GroupMember) -> None:

@@ -178,7 +178,7 @@ class PartitionResult:
 
 
 @dataclass(frozen=True, slots=True)
-class TopicResult:
+class CommittedTopic:
     name: str
     partitions: list[PartitionResult]
     topic_id: Uuid = ZERO_UUID
@@ -186,7 +186,7 @@ class TopicResult:
 
 @dataclass(frozen=True, slots=True)
 class OffsetCommitResponse:
-    topics: list[TopicResult] = field(default_factory=list)
+    topics: list[CommittedTopic] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,7 +246,7 @@ class OffsetDeleteRequest:
 @dataclass(frozen=True, slots=True)
 class OffsetDeleteResponse:
     error_code: int = 0
-    topics: list[TopicResult] = field(default_factory=list)
+    topics: list[CommittedTopic] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,7 +263,7 @@ class DeletedGroup:
 
 
 @dataclass(frozen=True, slots=True)
-class ListedGroup:
+class GroupSummary:
     group_id: str
     protocol_type: str
     group_state: str
@@ -281,7 +281,7 @@ class DescribedMember:
 
 
 @dataclass(frozen=True, slots=True)
-class DescribedGroup:
+class GroupDescription:
     group_id: str
     error_code: int = 0
     error_message: str | None = None

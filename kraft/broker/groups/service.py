@@ -18,11 +18,11 @@ from kraft.broker.groups.member import Call
 from kraft.broker.groups.partitioning import partition_of_group
 from kraft.broker.groups.requests import (
     ClientContext,
-    DescribedGroup,
+    GroupDescription,
     GroupRequest,
-    ListedGroup,
+    GroupSummary,
 )
-from kraft.broker.groups.writes import Reply
+from kraft.broker.groups.writes import GroupReply
 
 
 class GroupCoordinators:
@@ -44,7 +44,7 @@ class GroupCoordinators:
 
     def elect(
         self, partition: int, leader_epoch: int, log: OffsetsLog
-    ) -> tuple[GroupCoordinator, list[Reply]]:
+    ) -> tuple[GroupCoordinator, list[GroupReply]]:
         """Return the coordinator of a partition that this broker leads now, and replies.
 
         A new one is loading: the caller gives it the log by `GroupCoordinator.load` and calls
@@ -60,7 +60,7 @@ class GroupCoordinators:
         self._epochs[partition] = leader_epoch
         return coordinator, replies
 
-    def resign(self, partition: int) -> list[Reply]:
+    def resign(self, partition: int) -> list[GroupReply]:
         """Close the coordinator of a partition that this broker leads no longer."""
         coordinator = self._coordinators.pop(partition, None)
         return [] if coordinator is None else coordinator.close()
@@ -72,27 +72,27 @@ class GroupCoordinators:
         request: GroupRequest,
         now_ms: int,
         random_id: str = "",
-    ) -> list[Reply]:
+    ) -> list[GroupReply]:
         """Decide a request like `GroupCoordinator.handle`."""
         coordinator = self._coordinators.get(self.partition_of(request.group_id))
         if coordinator is None:
-            return [Reply(call, error_response(request, NOT_COORDINATOR))]
+            return [GroupReply(call, error_response(request, NOT_COORDINATOR))]
         return coordinator.handle(call, context, request, now_ms, random_id)
 
     def list_groups(
         self, states_filter: Sequence[str] = (), types_filter: Sequence[str] = ()
-    ) -> list[ListedGroup]:
+    ) -> list[GroupSummary]:
         """Return the groups of all partitions that this broker leads.
 
         Raises GroupError (COORDINATOR_LOAD_IN_PROGRESS) while one of them is loading.
         """
-        listed: list[ListedGroup] = []
+        listed: list[GroupSummary] = []
         for coordinator in self._coordinators.values():
             if coordinator.state is not CoordinatorState.CLOSED:
                 listed += coordinator.listing.list(states_filter, types_filter)
         return listed
 
-    def describe_group(self, group_id: str, api_version: int) -> DescribedGroup:
+    def describe_group(self, group_id: str, api_version: int) -> GroupDescription:
         """Return a group for DescribeGroups, or its error."""
         coordinator = self._coordinators.get(self.partition_of(group_id))
         try:
@@ -100,9 +100,9 @@ class GroupCoordinators:
                 raise GroupError(NOT_COORDINATOR, "another broker leads the partition")
             return coordinator.listing.describe(group_id, api_version)
         except GroupError as error:
-            return DescribedGroup(group_id, error.kafka_code)
+            return GroupDescription(group_id, error.kafka_code)
 
-    def delete_topics(self, deleted: Mapping[str, Uuid], now_ms: int) -> list[Reply]:
+    def delete_topics(self, deleted: Mapping[str, Uuid], now_ms: int) -> list[GroupReply]:
         """Delete the committed offsets of deleted topics, given by name and id."""
         return [
             reply
@@ -110,7 +110,7 @@ class GroupCoordinators:
             for reply in coordinator.delete_topics(deleted, now_ms)
         ]
 
-    def advance(self, partition: int, high_watermark: int, now_ms: int) -> list[Reply]:
+    def advance(self, partition: int, high_watermark: int, now_ms: int) -> list[GroupReply]:
         """Take note of the high watermark of a partition."""
         coordinator = self._coordinators.get(partition)
         return [] if coordinator is None else coordinator.advance(high_watermark, now_ms)
@@ -120,7 +120,7 @@ class GroupCoordinators:
         deadlines = (one.next_deadline_ms() for one in self._coordinators.values())
         return min((one for one in deadlines if one is not None), default=None)
 
-    def expire(self, now_ms: int) -> list[Reply]:
+    def expire(self, now_ms: int) -> list[GroupReply]:
         """Do what is due at this time in all partitions."""
         return [
             reply

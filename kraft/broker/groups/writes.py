@@ -10,7 +10,7 @@ from kraft.broker.groups.records import GroupRecord
 from kraft.broker.groups.requests import GroupResponse
 
 
-class Reply(NamedTuple):
+class GroupReply(NamedTuple):
     """The response to the request that the caller named ``call``."""
 
     call: Call

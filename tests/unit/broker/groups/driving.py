@@ -26,7 +26,7 @@ from kraft.broker.groups.requests import (
     SyncAssignment,
     SyncGroupRequest,
 )
-from kraft.broker.groups.writes import Reply
+from kraft.broker.groups.writes import GroupReply
 from tests.harness.group_log import MemoryLog
 
 SUBSCRIPTION = b"\0\0\0\0\0\1\0\1t\xff\xff\xff\xff"  # topic t
@@ -56,7 +56,7 @@ class Driver:
             self.coordinator.load(batch, high_watermark)
         self.coordinator.loaded(self.now_ms, high_watermark)
 
-    def take(self, replies: list[Reply]) -> None:
+    def take(self, replies: list[GroupReply]) -> None:
         for call, response in replies:
             assert call not in self.replies, f"call {call} was answered twice"
             self.replies[call] = response

@@ -35,13 +35,13 @@ from kraft.broker.groups.records import (
 from kraft.broker.groups.requests import (
     DeletedGroup,
     DeleteGroupRequest,
-    DescribedGroup,
     FetchedGroup,
     FetchOffsetsGroup,
+    GroupDescription,
+    GroupSummary,
     HeartbeatRequest,
     HeartbeatResponse,
     JoinGroupResponse,
-    ListedGroup,
     OffsetCommitResponse,
 )
 from kraft.errors import CorruptRecordError
@@ -171,7 +171,7 @@ def test_a_group_appears_when_its_record_is_committed() -> None:
     driver.send(join())
     assert driver.coordinator.listing.list() == []
     driver.commit()
-    assert driver.coordinator.listing.list() == [ListedGroup("g", "", "Empty")]
+    assert driver.coordinator.listing.list() == [GroupSummary("g", "", "Empty")]
 
 
 def test_a_failed_append_takes_back_only_its_own_changes() -> None:
@@ -190,8 +190,8 @@ def test_groups_are_listed_by_state_and_type() -> None:
     driver.stable_group()
     driver.commit_offset(1, group="other")
     listing = driver.coordinator.listing
-    stable = ListedGroup("g", "consumer", "Stable")
-    empty = ListedGroup("other", "", "Empty")
+    stable = GroupSummary("g", "consumer", "Stable")
+    empty = GroupSummary("other", "", "Empty")
     assert listing.list() == listing.list((), ("Classic",)) == [stable, empty]
     assert listing.list(("stable",)) == [stable]
     assert listing.list((" EMPTY", "Dead")) == [empty]
@@ -216,7 +216,7 @@ def test_a_group_is_described_with_its_members() -> None:
 def test_a_group_that_does_not_exist_is_dead() -> None:
     """KIP-1043: an error from version 6 on."""
     listing = Driver().coordinator.listing
-    assert listing.describe("x", 5) == DescribedGroup("x", group_state="Dead")
+    assert listing.describe("x", 5) == GroupDescription("x", group_state="Dead")
     described = listing.describe("x", 6)
     assert (described.error_code, described.error_message) == (
         GROUP_ID_NOT_FOUND,
