@@ -114,7 +114,7 @@ class Promises:
         if isinstance(request, VoteRequest) and not request.is_pre_vote:
             yield Promise(request.epoch, request.candidate.id)
         if isinstance(request, FetchRequest) and request.replica.id == self._id:
-            yield Promise(end_offset=request.offset)
+            yield Promise(request.epoch, end_offset=request.offset)
 
     def _answered(self, frame: bytes, call: Call) -> Iterator[Promise]:
         correlation = int.from_bytes(frame[:4], "big", signed=True)

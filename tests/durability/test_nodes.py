@@ -55,6 +55,8 @@ class NodeProof:
         self._votes: dict[int, int] = {}
         #: By epoch, -1 for none.
         self._durable_votes: dict[int, int] = {}
+        #: By epoch: the farthest durable end of the log.
+        self._durable_ends: dict[int, int] = {}
         self.counts: Counter[str] = Counter()
 
     def run(self, calls: list[Call], best: StoredLog | None) -> None:
@@ -66,6 +68,7 @@ class NodeProof:
             self._rules.check_after(call)
             if call.kind is Kind.SYNC_END:
                 self._note_durable_vote()
+                self._note_durable_end()
             if call.kind is Kind.SEND:
                 for promise in self._promises.of(call):
                     self._hold(promise, "sent")
@@ -102,13 +105,23 @@ class NodeProof:
         if promise.end_offset >= 0:
             end = self._rules.durable_log_end()
             self.counts[what] += 1
-            assert end >= promise.end_offset, f"{promise.end_offset} was {what}, {end} is durable"
+            # A fetch may leave late: its connection is made after this node has found the leader of
+            # the epoch and truncated its log for it.
+            end = max(end, self._durable_ends.get(promise.epoch, -1))
+            assert end >= promise.end_offset, (
+                f"{promise.end_offset} was {what} in epoch {promise.epoch}, {end} is durable"
+            )
 
     def _note_durable_vote(self) -> None:
         epoch, voted_id = self._durable_election()
         before = self._durable_votes.get(epoch, -1)
         assert before in (-1, voted_id), f"the vote of epoch {epoch} was {before}, now {voted_id}"
         self._durable_votes[epoch] = voted_id
+
+    def _note_durable_end(self) -> None:
+        epoch, _ = self._durable_election()
+        end = self._rules.durable_log_end()
+        self._durable_ends[epoch] = max(end, self._durable_ends.get(epoch, -1))
 
     def _durable_election(self) -> tuple[int, int]:
         directory = self._disk.directories.get(self._directory)
