@@ -86,19 +86,19 @@ def test_failures_are_minimised_and_equal_those_of_one_machine(
 
     with the_high_watermark_is_one_too_high():
         here = SeedSummary(QUORUM)
-        for part in run_locally(range(5, 21), QUORUM, 300, jobs=1):
+        for part in run_locally(range(5, 16), QUORUM, 300, jobs=1):
             here.add(part)
         small = shrink_locally(failures_to_shrink(here, 300), jobs=1)
     monkeypatch.setattr(spark_seeds, "run_seeds", run_with_fault)
     monkeypatch.setattr(spark_seeds, "shrink_failure", shrink_with_fault)
 
-    swept = simulate_seeds(spark, range(5, 21), events=300)
+    swept = simulate_seeds(spark, range(5, 16), events=300)
 
     assert len(swept.summary.failures) > 5
     assert figures(swept.summary) == figures(here)
     assert swept.findings == small
     assert all(finding.faults == 0 for finding in swept.findings)
-    assert simulate_seeds(spark, range(5, 21), events=300, shrink=False).findings == []
+    assert simulate_seeds(spark, range(5, 16), events=300, shrink=False).findings == []
 
 
 def test_a_failure_that_does_not_reproduce_is_an_error(spark: SparkSession) -> None:
