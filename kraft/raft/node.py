@@ -200,15 +200,15 @@ class Node(NodeState):
                 return
 
     def _answer_waiting_for_leader(self) -> None:
-        """Answer the fetches whose time is over, or all of them if there is a leader."""
+        """Serve the waiting fetches if there is a leader, else answer those whose time is over."""
         waiting, role_state = self.waiting_for_leader, self.role_state
-        for reply_to, request in waiting.pop_late(self.now_ms):
-            response = role_state.empty_fetch(role_state.leader_error(request.epoch))
-            self.outbox.respond(reply_to, response, needs=Needs.EPOCH)
         if not role_state.is_without_leader or self.is_shutting_down:
             for reply_to, (request, _) in list(waiting.waiting.items()):
                 waiting.pop(reply_to)
                 role_state.serve_fetch(request, reply_to)
+        for reply_to, request in waiting.pop_late(self.now_ms):
+            response = role_state.empty_fetch(role_state.leader_error(request.epoch))
+            self.outbox.respond(reply_to, response, needs=Needs.EPOCH)
 
     def _wake_at_ms(self) -> float:
         now_ms = self.now_ms

@@ -105,8 +105,9 @@ class NodeProof:
         if promise.end_offset >= 0:
             end = self._rules.durable_log_end()
             self.counts[what] += 1
-            # A fetch may leave late: its connection is made after this node has found the leader of
-            # the epoch and truncated its log for it.
+            # A fetch may leave late, when its connection is made: a node that looks for the leader
+            # asks a bootstrap server, finds the leader meanwhile, and truncates its log for it. The
+            # leader of that epoch has found that offset to diverge, and does so again.
             end = max(end, self._durable_ends.get(promise.epoch, -1))
             assert end >= promise.end_offset, (
                 f"{promise.end_offset} was {what} in epoch {promise.epoch}, {end} is durable"

@@ -146,3 +146,15 @@ def test_a_closed_connection_waits_no_longer() -> None:
     node.step(RequestAbandoned(reply_to))
     assert not node.node.waiting_for_leader.waiting
     assert not answers(node.wait(WAIT_MS))
+
+
+def test_a_leader_known_at_the_end_of_the_wait_is_an_answer_too() -> None:
+    node = prospective(EPOCH - 1)
+    node.answer_votes(only=2)
+    votes = list(node.sent)
+    assert fetched_by(node, OBSERVER, 0, max_wait_ms=WAIT_MS) is None
+    node.sent = votes
+    node.now_ms += WAIT_MS
+    (response,) = answers(node.answer_votes(only=2))
+    # Records, as of a leader, and not an empty response.
+    assert (response.error, response.leader_id, bool(response.records)) == (NONE, 1, True)
