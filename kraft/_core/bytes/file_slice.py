@@ -1,7 +1,7 @@
 """``FileSlice``: records in a file, as a part of a message that is sent without reading them.
 
-A partition's log returns one, a message holds it in place of the bytes, and the network sends it
-from the file (``sendfile``), or reads it first where the bytes are encrypted.
+A message holds it in place of the bytes; who sends the message copies from the file, or reads it
+first if the bytes are encrypted.
 """
 
 from __future__ import annotations
