@@ -101,7 +101,8 @@ def generated(dice: Random, states: ProducerStates, offset: int, now_ms: int) ->
     sequence = (entry.last_sequence + 1) % 2**31
     kind = dice.random()
     if kind < 0.1:
-        sequence = dice.choice((0, sequence + 1, max(sequence - 1, 0), 2**31 - 1, 2**31 - 2))
+        near = ((sequence + 1) % 2**31, max(sequence - 1, 0))
+        sequence = dice.choice((0, *near, 2**31 - 1, 2**31 - 2))
     elif kind < 0.2:
         epoch, sequence = epoch + 1, dice.choice((0, 0, 3))
     elif kind < 0.25 and epoch:
