@@ -27,7 +27,7 @@ import shutil
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -130,17 +130,18 @@ class BrokerScript:
         self._brokers = brokers
         self._is_full = sizes == FULL
         self._topics = topics_of(sizes)
+        self._partitions = self._topics * PARTITIONS_OF_TOPIC
 
-    async def run(self, created: list[tuple[float, float]], note: Note | None) -> None:
-        """Create the topics and append what it took; with ``note``, note that and go on."""
-        connection = await LoadConnection.open(self._brokers.all[0].address, VERSIONS)
-        administrator = Administrator(connection)
+    async def create_and_fail_over(
+        self, created: list[tuple[float, float]], note: Note | None
+    ) -> None:
+        """Create the topics and append what it took; with ``note``, note that and kill leaders."""
+        administrator = await self._administrator()
         created.append(await self._create(administrator))
         if note is None:
             return
-        partitions = self._topics * PARTITIONS_OF_TOPIC
         note(
-            work="create", unit="replicas", count=partitions * COUNT,
+            work="create", unit="replicas", count=self._partitions * COUNT,
             cpu_s=mean([cpu_s for _, cpu_s in created]),
             **summary([seconds for seconds, _ in created]),
         )  # fmt: skip
@@ -152,12 +153,19 @@ class BrokerScript:
             ("pause", "first_write", "known_write"), zip(*kills, strict=True), strict=True
         ):
             note(work=work, unit="kills", count=1, **summary(list(seconds)))
+
+    async def restart(self, note: Note) -> None:
+        """Create the topics, and restart brokers."""
+        await self._create(await self._administrator())
         restarted = [
             # Not the first broker, which the administrator is connected to.
             await asyncio.to_thread(self._restart, 1 + number % 2)
             for number in range(3 if self._is_full else 1)
         ]
-        note(work="restart", unit="replicas", count=partitions, **summary(restarted))
+        note(work="restart", unit="replicas", count=self._partitions, **summary(restarted))
+
+    async def _administrator(self) -> Administrator:
+        return Administrator(await LoadConnection.open(self._brokers.all[0].address, VERSIONS))
 
     async def _create(self, administrator: Administrator) -> tuple[float, float]:
         """Create all topics; return the seconds, and the CPU seconds of the controllers."""
@@ -255,10 +263,39 @@ def bench_files(benchmark: Any, measured: Note, sizes: Sizes, tmp_path: Path) ->
 @pytest.mark.peer
 @pytest.mark.timeout(7200)
 def bench_brokers(figure: Note, peers: Peers, sizes: Sizes, tmp_path: Path) -> None:
-    # The brokers inherit it.
-    raise_soft_limit()
     created: dict[str, list[tuple[float, float]]] = {}
     turns = 2 if sizes == FULL else 1
+
+    async def work(script: BrokerScript, kind: str, note: Note, is_last: bool) -> None:
+        taken = created.setdefault(kind, [])
+        await script.create_and_fail_over(taken, note if is_last else None)
+
+    in_turns(turns, work, figure, peers, sizes, tmp_path)
+
+
+@pytest.mark.peer
+@pytest.mark.timeout(3600)
+def bench_restarts(figure: Note, peers: Peers, sizes: Sizes, tmp_path: Path) -> None:
+    async def work(script: BrokerScript, kind: str, note: Note, is_last: bool) -> None:
+        await script.restart(note)
+
+    in_turns(1, work, figure, peers, sizes, tmp_path)
+
+
+def in_turns(
+    turns: int,
+    work: Callable[[BrokerScript, str, Note, bool], Awaitable[None]],
+    figure: Note,
+    peers: Peers,
+    sizes: Sizes,
+    tmp_path: Path,
+) -> None:
+    """Do ``work`` with both kinds of controllers in turns, each time with new brokers.
+
+    Its last argument tells whether this is the last turn of its kind.
+    """
+    # The brokers inherit it.
+    raise_soft_limit()
     try:
         for turn in range(turns):
             pair = quorums(tmp_path / f"turn-{turn}", "1g", figure, peers, prefix="brokers")
@@ -269,8 +306,7 @@ def bench_brokers(figure: Note, peers: Peers, sizes: Sizes, tmp_path: Path) -> N
                     KafkaBrokers(quorum, files) as brokers,
                 ):
                     script = BrokerScript(quorum, brokers, sizes)
-                    taken = created.setdefault(quorum.kind, [])
-                    run(script.run(taken, note if turn == turns - 1 else None))
+                    run(work(script, quorum.kind, note, turn == turns - 1))
     except MissingToolError as missing:
         warnings.warn(f"no brokers of Kafka's: {missing}", stacklevel=1)
 

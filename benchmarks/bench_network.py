@@ -24,6 +24,8 @@ of the three controllers.
                           killed: from exec until all committed records are applied, and Fetch and
                           Vote answered
 ``network_cold_answers``  the same until it has answered Fetch and Vote
+``network_cold_fresh``    the same for a node that died within seconds after a snapshot, before
+                          its columns were written
 ``network_loopback``      64 bytes to another thread and back, the least time of a request
 ``network_huge_*``        ten million partitions, kraft alone; only with ``--huge`` (12 GiB of disk,
                           several minutes)
@@ -217,6 +219,11 @@ class Script:
         done = [max(each["applied_s"], each["answered_s"]) for each in starts]
         self.note(f"{work}_start", done, cpu_s=cpu_s, bytes_behind=behind)
         self.note(f"{work}_answers", [each["answered_s"] for each in starts])
+        if loaded.quorum.kind == "kraft":
+            fresh = [await loaded.start_cold(is_fresh=True) for _ in range(min(rounds, 3))]
+            self.note(
+                f"{work}_fresh", [max(each["applied_s"], each["answered_s"]) for each in fresh]
+            )
 
     async def _write_tail(self) -> None:
         """Change ISRs until the log after the latest snapshot has almost `TAIL_BYTES`."""

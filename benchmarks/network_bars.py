@@ -76,6 +76,14 @@ NETWORK_ROWS = (
         at_most_ms(500),
         note=_HALF,
     ),
+    Row(
+        "the same, killed within seconds after the snapshot: its columns are not written yet",
+        "network_cold_fresh",
+        "kafka_network_cold_start",
+        (),
+        None,
+        note=_HALF,
+    ),
     _beside_kafka(
         "memory of the active controller at 2M partitions",
         "memory",

@@ -10,6 +10,7 @@ import asyncio
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -40,6 +41,7 @@ from kraft.protocol.raft_rpcs import API_OF_REQUEST, encode_request
 from kraft.raft.rpc import DescribeQuorumResponse, FetchRequest, FetchResponse, VoteRequest
 from kraft.raft.voters import ReplicaKey
 from kraft.server.local_quorum import LOOPBACK, LocalNode
+from kraft.server.snapshot_upkeep import LEAST_SIZE
 
 #: Partitions of a topic: Kafka rejects a request that writes more than 10,000 records.
 PER_TOPIC = 8000
@@ -52,6 +54,8 @@ SMALL_IN_FLIGHT = 64
 TIMEOUT_MS = 120_000
 #: The log has not grown for so long: the work is committed.
 QUIET_S = 3.0
+#: How long a snapshot may be without its columns.
+COLUMNS_S = 60.0
 RACK = "rack-a"
 
 
@@ -285,13 +289,22 @@ class Loaded:
             except RefusedError:
                 await asyncio.sleep(0.001)
 
-    async def start_cold(self) -> dict[str, float]:
+    async def start_cold(self, *, is_fresh: bool = False) -> dict[str, float]:
         """Kill a follower as by kill -9, and start it again; return the seconds from exec on until
         its port is open, Vote and Fetch are answered, and its state is applied.
+
+        kraft writes the columns of a snapshot some seconds after it; ``is_fresh``: the node dies
+        before that.
         """
         quorum = self.quorum
         node = next(each for each in quorum.nodes if each is not self.leader)
+        directory = quorum.metadata_directory(node)
+        if quorum.kind == "kraft":
+            await _until_columns(directory)
         quorum.kill(node)
+        if is_fresh:
+            for path in directory.glob("*.columns"):
+                path.unlink()
         end = node.log_path.stat().st_size
         begin, begin_wall = time.perf_counter(), time.time()
         quorum.start_node(node)
@@ -339,6 +352,18 @@ class Loaded:
                 if not size:
                     return total
                 total, offset = total + size, next_offset
+
+
+async def _until_columns(directory: Path) -> None:
+    """Wait until the latest snapshot in a metadata directory has its columns, if it is large."""
+    async with asyncio.timeout(COLUMNS_S):
+        while True:
+            latest = max(directory.glob("*.checkpoint"), default=None)
+            if latest is None or latest.stat().st_size < LEAST_SIZE:
+                return
+            if latest.with_suffix(".columns").exists():
+                return
+            await asyncio.sleep(0.1)
 
 
 def _whole_batches(records: bytes) -> tuple[int, int]:
