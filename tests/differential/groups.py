@@ -20,13 +20,10 @@ from itertools import groupby
 from typing import Any
 
 from kraft.broker.groups import ClientContext, GroupCoordinator, GroupCoordinatorConfig
-from kraft.broker.groups.errors import (
-    REBALANCE_IN_PROGRESS,
-    UNKNOWN_MEMBER_ID,
-)
 from kraft.broker.groups.group import ClassicGroup
 from kraft.broker.groups.requests import JoinGroupResponse, SyncGroupResponse
 from kraft.broker.groups.writes import GroupReply
+from kraft.errors import REBALANCE_IN_PROGRESS, UNKNOWN_MEMBER_ID
 from tests.differential.group_order import JavaHashMap
 from tests.differential.kafka import Kafka
 from tests.harness.group_log import APPEND_ERRORS, MemoryLog, raw_records

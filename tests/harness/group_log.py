@@ -6,9 +6,14 @@ from typing_extensions import Buffer
 
 from kraft._core.bytes.batch import assign_offsets
 from kraft._core.bytes.batch_records import iterate
-from kraft.broker.groups.errors import NOT_ENOUGH_REPLICAS
 from kraft.broker.groups.records import decode_group, decode_key, decode_offset
-from kraft.errors import KAFKA_STORAGE_ERROR, NOT_LEADER_OR_FOLLOWER, KraftError, error_name
+from kraft.errors import (
+    KAFKA_STORAGE_ERROR,
+    NOT_ENOUGH_REPLICAS,
+    NOT_LEADER_OR_FOLLOWER,
+    KraftError,
+    error_name,
+)
 
 #: Kafka's names of the errors that appends can fail with.
 APPEND_ERRORS = {

@@ -25,13 +25,7 @@ from kraft._core.bytes.batch import BatchBuilder, scan
 from kraft._core.codec.message_schema import Uuid
 from kraft.broker.groups.config import GroupCoordinatorConfig
 from kraft.broker.groups.error_responses import error_response
-from kraft.broker.groups.errors import (
-    COORDINATOR_LOAD_IN_PROGRESS,
-    INVALID_GROUP_ID,
-    INVALID_SESSION_TIMEOUT,
-    NOT_COORDINATOR,
-    GroupError,
-)
+from kraft.broker.groups.errors import GroupError
 from kraft.broker.groups.group import GroupState
 from kraft.broker.groups.group_table import GroupTable
 from kraft.broker.groups.listing import GroupListing
@@ -62,7 +56,15 @@ from kraft.broker.groups.requests import (
 )
 from kraft.broker.groups.timers import Timers
 from kraft.broker.groups.writes import GroupReply, Write
-from kraft.errors import REQUEST_TIMED_OUT, KraftError, RecordTooLargeError
+from kraft.errors import (
+    COORDINATOR_LOAD_IN_PROGRESS,
+    INVALID_GROUP_ID,
+    INVALID_SESSION_TIMEOUT,
+    NOT_COORDINATOR,
+    REQUEST_TIMED_OUT,
+    KraftError,
+    RecordTooLargeError,
+)
 
 _CLEANUP: TimerKey = ("cleanup", "", "")
 _COMMIT_TIMEOUT: TimerKey = ("commit timeout", "", "")

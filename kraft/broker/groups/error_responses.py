@@ -2,14 +2,7 @@
 
 from __future__ import annotations
 
-from kraft.broker.groups.errors import (
-    COORDINATOR_LOAD_IN_PROGRESS,
-    INVALID_GROUP_ID,
-    INVALID_SESSION_TIMEOUT,
-    UNKNOWN_MEMBER_ID,
-    fetch_response_code,
-    response_code,
-)
+from kraft.broker.groups.errors import fetch_response_code, response_code
 from kraft.broker.groups.requests import (
     NO_MEMBER_ID,
     CommittedTopic,
@@ -32,6 +25,12 @@ from kraft.broker.groups.requests import (
     PartitionResult,
     SyncGroupRequest,
     SyncGroupResponse,
+)
+from kraft.errors import (
+    COORDINATOR_LOAD_IN_PROGRESS,
+    INVALID_GROUP_ID,
+    INVALID_SESSION_TIMEOUT,
+    UNKNOWN_MEMBER_ID,
 )
 
 

@@ -1,11 +1,16 @@
-"""The error codes of group requests, and how errors of the log become errors of a response."""
+"""The error of a group request, and how errors of the log become errors of a response."""
 
 from __future__ import annotations
 
 from kraft.errors import (
+    COORDINATOR_LOAD_IN_PROGRESS,
+    COORDINATOR_NOT_AVAILABLE,
+    INVALID_FETCH_SIZE,
     KAFKA_STORAGE_ERROR,
     MESSAGE_TOO_LARGE,
     NETWORK_EXCEPTION,
+    NOT_COORDINATOR,
+    NOT_ENOUGH_REPLICAS,
     NOT_LEADER_OR_FOLLOWER,
     RECORD_LIST_TOO_LARGE,
     REQUEST_TIMED_OUT,
@@ -13,27 +18,6 @@ from kraft.errors import (
     UNKNOWN_TOPIC_OR_PARTITION,
     KraftError,
 )
-
-# ``Errors.java``, as far as ``kraft.errors`` does not have them.
-INVALID_FETCH_SIZE = 4
-OFFSET_METADATA_TOO_LARGE = 12
-COORDINATOR_LOAD_IN_PROGRESS = 14
-COORDINATOR_NOT_AVAILABLE = 15
-NOT_COORDINATOR = 16
-NOT_ENOUGH_REPLICAS = 19
-ILLEGAL_GENERATION = 22
-INCONSISTENT_GROUP_PROTOCOL = 23
-INVALID_GROUP_ID = 24
-UNKNOWN_MEMBER_ID = 25
-INVALID_SESSION_TIMEOUT = 26
-REBALANCE_IN_PROGRESS = 27
-NON_EMPTY_GROUP = 68
-GROUP_ID_NOT_FOUND = 69
-MEMBER_ID_REQUIRED = 79
-GROUP_MAX_SIZE_REACHED = 81
-FENCED_INSTANCE_ID = 82
-GROUP_SUBSCRIBED_TO_TOPIC = 86
-UNSTABLE_OFFSET_COMMIT = 88
 
 
 class GroupError(KraftError):

@@ -13,7 +13,12 @@ from enum import Enum
 from functools import lru_cache
 from typing import Any, ClassVar
 
-from kraft.broker.groups.errors import (
+from kraft.broker.groups.errors import GroupError
+from kraft.broker.groups.member import GroupMember, distinct
+from kraft.broker.groups.records import NO_TIMESTAMP, GroupMetadataValue, MemberMetadata
+from kraft.broker.groups.requests import JoinProtocol
+from kraft.broker.groups.subscription import CONSUMER_PROTOCOL_TYPE, subscribed_topics
+from kraft.errors import (
     COORDINATOR_NOT_AVAILABLE,
     FENCED_INSTANCE_ID,
     GROUP_ID_NOT_FOUND,
@@ -21,12 +26,7 @@ from kraft.broker.groups.errors import (
     NON_EMPTY_GROUP,
     REBALANCE_IN_PROGRESS,
     UNKNOWN_MEMBER_ID,
-    GroupError,
 )
-from kraft.broker.groups.member import GroupMember, distinct
-from kraft.broker.groups.records import NO_TIMESTAMP, GroupMetadataValue, MemberMetadata
-from kraft.broker.groups.requests import JoinProtocol
-from kraft.broker.groups.subscription import CONSUMER_PROTOCOL_TYPE, subscribed_topics
 
 
 class GroupState(Enum):

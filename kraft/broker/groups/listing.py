@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kraft.broker.groups.errors import GROUP_ID_NOT_FOUND, GroupError
+from kraft.broker.groups.errors import GroupError
 from kraft.broker.groups.group import GroupState
 from kraft.broker.groups.group_table import GroupTable
 from kraft.broker.groups.requests import GroupDescription, GroupSummary
+from kraft.errors import GROUP_ID_NOT_FOUND
 
 _CLASSIC = "classic"
 #: The first version of DescribeGroups with an error for a group that does not exist.

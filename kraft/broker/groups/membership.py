@@ -10,16 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kraft.broker.groups.errors import (
-    FENCED_INSTANCE_ID,
-    GROUP_MAX_SIZE_REACHED,
-    INCONSISTENT_GROUP_PROTOCOL,
-    MEMBER_ID_REQUIRED,
-    REBALANCE_IN_PROGRESS,
-    UNKNOWN_MEMBER_ID,
-    GroupError,
-    response_code,
-)
+from kraft.broker.groups.errors import GroupError, response_code
 from kraft.broker.groups.group import ClassicGroup, GroupState
 from kraft.broker.groups.member import Call, GroupMember, distinct
 from kraft.broker.groups.rebalance import HEARTBEAT, SYNC, Rebalances
@@ -39,7 +30,15 @@ from kraft.broker.groups.requests import (
     SyncGroupResponse,
 )
 from kraft.broker.groups.writes import Completion, GroupReply, Write
-from kraft.errors import UNKNOWN_SERVER_ERROR
+from kraft.errors import (
+    FENCED_INSTANCE_ID,
+    GROUP_MAX_SIZE_REACHED,
+    INCONSISTENT_GROUP_PROTOCOL,
+    MEMBER_ID_REQUIRED,
+    REBALANCE_IN_PROGRESS,
+    UNKNOWN_MEMBER_ID,
+    UNKNOWN_SERVER_ERROR,
+)
 
 #: The first version of JoinGroup in which a client must know its member id (KIP-394).
 _KNOWN_MEMBER_ID_VERSION = 4

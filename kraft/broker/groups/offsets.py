@@ -11,13 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from kraft._core.codec.message_schema import ZERO_UUID, Uuid
 from kraft.broker.groups.config import GroupCoordinatorConfig
-from kraft.broker.groups.errors import (
-    GROUP_ID_NOT_FOUND,
-    GROUP_SUBSCRIBED_TO_TOPIC,
-    ILLEGAL_GENERATION,
-    OFFSET_METADATA_TOO_LARGE,
-    GroupError,
-)
+from kraft.broker.groups.errors import GroupError
 from kraft.broker.groups.group import ClassicGroup, GroupState
 from kraft.broker.groups.group_table import GroupTable
 from kraft.broker.groups.offset_store import OffsetStore
@@ -46,6 +40,12 @@ from kraft.broker.groups.requests import (
     PartitionResult,
 )
 from kraft.broker.groups.writes import Write
+from kraft.errors import (
+    GROUP_ID_NOT_FOUND,
+    GROUP_SUBSCRIBED_TO_TOPIC,
+    ILLEGAL_GENERATION,
+    OFFSET_METADATA_TOO_LARGE,
+)
 
 #: The first version of OffsetCommit with GROUP_ID_NOT_FOUND for a group that does not exist.
 _GROUP_ID_NOT_FOUND_VERSION = 9

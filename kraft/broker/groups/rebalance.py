@@ -10,11 +10,6 @@ from __future__ import annotations
 from typing import TypeAlias
 
 from kraft.broker.groups.config import GroupCoordinatorConfig
-from kraft.broker.groups.errors import (
-    NOT_COORDINATOR,
-    REBALANCE_IN_PROGRESS,
-    UNKNOWN_MEMBER_ID,
-)
 from kraft.broker.groups.group import ClassicGroup, GroupState
 from kraft.broker.groups.group_table import GroupTable
 from kraft.broker.groups.member import Call, GroupMember
@@ -26,6 +21,7 @@ from kraft.broker.groups.requests import (
 )
 from kraft.broker.groups.timers import Timers
 from kraft.broker.groups.writes import GroupReply, Write
+from kraft.errors import NOT_COORDINATOR, REBALANCE_IN_PROGRESS, UNKNOWN_MEMBER_ID
 
 #: A kind of timer, a group, and a member or "".
 TimerKey: TypeAlias = tuple[str, str, str]

@@ -13,7 +13,7 @@ from kraft._core.codec.message_schema import Uuid
 from kraft.broker.groups.config import GroupCoordinatorConfig
 from kraft.broker.groups.coordinator import CoordinatorState, GroupCoordinator, OffsetsLog
 from kraft.broker.groups.error_responses import error_response
-from kraft.broker.groups.errors import NOT_COORDINATOR, GroupError
+from kraft.broker.groups.errors import GroupError
 from kraft.broker.groups.member import Call
 from kraft.broker.groups.partitioning import partition_of_group
 from kraft.broker.groups.requests import (
@@ -23,6 +23,7 @@ from kraft.broker.groups.requests import (
     GroupSummary,
 )
 from kraft.broker.groups.writes import GroupReply
+from kraft.errors import NOT_COORDINATOR
 
 
 class GroupCoordinators:

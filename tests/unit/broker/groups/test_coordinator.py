@@ -19,12 +19,6 @@ from kraft.broker.groups import (
     GroupError,
     partition_of_group,
 )
-from kraft.broker.groups.errors import (
-    COORDINATOR_LOAD_IN_PROGRESS,
-    GROUP_ID_NOT_FOUND,
-    NOT_COORDINATOR,
-    NOT_ENOUGH_REPLICAS,
-)
 from kraft.broker.groups.partitioning import java_hash
 from kraft.broker.groups.records import (
     OffsetCommitValue,
@@ -44,7 +38,13 @@ from kraft.broker.groups.requests import (
     JoinGroupResponse,
     OffsetCommitResponse,
 )
-from kraft.errors import CorruptRecordError
+from kraft.errors import (
+    COORDINATOR_LOAD_IN_PROGRESS,
+    GROUP_ID_NOT_FOUND,
+    NOT_COORDINATOR,
+    NOT_ENOUGH_REPLICAS,
+    CorruptRecordError,
+)
 from tests.harness.group_log import MemoryLog
 from tests.unit.broker.groups.driving import Driver, commit, join
 

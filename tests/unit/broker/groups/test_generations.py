@@ -2,16 +2,6 @@
 
 from __future__ import annotations
 
-from kraft.broker.groups.errors import (
-    COORDINATOR_NOT_AVAILABLE,
-    FENCED_INSTANCE_ID,
-    ILLEGAL_GENERATION,
-    INCONSISTENT_GROUP_PROTOCOL,
-    INVALID_GROUP_ID,
-    NOT_ENOUGH_REPLICAS,
-    REBALANCE_IN_PROGRESS,
-    UNKNOWN_MEMBER_ID,
-)
 from kraft.broker.groups.records import GroupMetadataValue
 from kraft.broker.groups.requests import (
     HeartbeatRequest,
@@ -23,6 +13,16 @@ from kraft.broker.groups.requests import (
     SyncAssignment,
     SyncGroupRequest,
     SyncGroupResponse,
+)
+from kraft.errors import (
+    COORDINATOR_NOT_AVAILABLE,
+    FENCED_INSTANCE_ID,
+    ILLEGAL_GENERATION,
+    INCONSISTENT_GROUP_PROTOCOL,
+    INVALID_GROUP_ID,
+    NOT_ENOUGH_REPLICAS,
+    REBALANCE_IN_PROGRESS,
+    UNKNOWN_MEMBER_ID,
 )
 from tests.unit.broker.groups.driving import Driver, join
 

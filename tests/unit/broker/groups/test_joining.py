@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from kraft.broker.groups.errors import (
+from kraft.broker.groups.records import GroupMetadataKey, GroupMetadataValue
+from kraft.broker.groups.requests import (
+    DeleteGroupRequest,
+    JoinGroupResponse,
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
+from kraft.errors import (
     COORDINATOR_NOT_AVAILABLE,
     FENCED_INSTANCE_ID,
     GROUP_MAX_SIZE_REACHED,
@@ -15,13 +22,6 @@ from kraft.broker.groups.errors import (
     NOT_ENOUGH_REPLICAS,
     REBALANCE_IN_PROGRESS,
     UNKNOWN_MEMBER_ID,
-)
-from kraft.broker.groups.records import GroupMetadataKey, GroupMetadataValue
-from kraft.broker.groups.requests import (
-    DeleteGroupRequest,
-    JoinGroupResponse,
-    SyncGroupRequest,
-    SyncGroupResponse,
 )
 from tests.unit.broker.groups.driving import Driver, commit, join
 

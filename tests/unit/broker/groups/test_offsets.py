@@ -5,18 +5,6 @@ from __future__ import annotations
 import pytest
 
 from kraft._core.codec.message_schema import Uuid
-from kraft.broker.groups.errors import (
-    COORDINATOR_NOT_AVAILABLE,
-    GROUP_ID_NOT_FOUND,
-    GROUP_SUBSCRIBED_TO_TOPIC,
-    ILLEGAL_GENERATION,
-    NON_EMPTY_GROUP,
-    NOT_COORDINATOR,
-    NOT_ENOUGH_REPLICAS,
-    OFFSET_METADATA_TOO_LARGE,
-    REBALANCE_IN_PROGRESS,
-    UNKNOWN_MEMBER_ID,
-)
 from kraft.broker.groups.records import GroupMetadataKey, OffsetCommitKey, OffsetCommitValue
 from kraft.broker.groups.requests import (
     DeletedGroup,
@@ -30,6 +18,18 @@ from kraft.broker.groups.requests import (
     OffsetCommitResponse,
     OffsetDeleteRequest,
     OffsetDeleteResponse,
+)
+from kraft.errors import (
+    COORDINATOR_NOT_AVAILABLE,
+    GROUP_ID_NOT_FOUND,
+    GROUP_SUBSCRIBED_TO_TOPIC,
+    ILLEGAL_GENERATION,
+    NON_EMPTY_GROUP,
+    NOT_COORDINATOR,
+    NOT_ENOUGH_REPLICAS,
+    OFFSET_METADATA_TOO_LARGE,
+    REBALANCE_IN_PROGRESS,
+    UNKNOWN_MEMBER_ID,
 )
 from tests.unit.broker.groups.driving import Driver, commit, join
 
