@@ -8,9 +8,7 @@ with 4.4.0.
 
 from __future__ import annotations
 
-import base64
 import json
-import re
 from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any
@@ -25,10 +23,11 @@ from kraft.protocol.create_topics import (
     CreatableTopic,
     CreateTopicsRequestData,
 )
-from kraft.records import Struct, Uuid
+from kraft.records import Struct
 from kraft.security.principals import DefaultPrincipalData
 from tests.harness.kafka_jars import KAFKA_4, SCHEMAS_ONLY
 from tests.harness.line_process import LineProcess
+from tests.harness.message_json import as_json
 from tests.interop.schemas import jars_of
 from tests.reference.generated_structs import shapes, structs
 from tests.reference.kafka_schemas import kept
@@ -36,12 +35,6 @@ from tests.reference.kafka_schemas import kept
 pytestmark = pytest.mark.interop
 
 RELEASES = (KAFKA_4, SCHEMAS_ONLY)
-# Fields whose kraft name differs from Kafka's, to be equal in all RPCs of the raft layer.
-OTHER_NAMES = {
-    ("SnapshotTopic", "topic_name"): "name",
-    ("SnapshotPartition", "partition_index"): "partition",
-    ("UpdateRaftVoterRequestData", "kraft_version_feature"): "k_raft_version_feature",
-}
 SOME = settings(
     max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
@@ -143,26 +136,6 @@ def without_unknown(made: Any) -> Any:
     return type(made)(*[plain(getattr(made, name)) for name in made.__match_args__])
 
 
-def as_json(made: Struct, version: int) -> dict[str, Any]:
-    """Return a message as Kafka's JSON: the fields of the version, no tagged field at default."""
-    shown = {}
-    for name, spec in type(made).schema.specs.items():
-        value = getattr(made, name)
-        if spec.since <= version <= spec.until and not (spec.tag >= 0 and value == spec.default):
-            shown[json_name(type(made), name)] = json_value(value, version)
-    return shown
-
-
-def json_value(value: Any, version: int) -> Any:
-    if isinstance(value, Struct):
-        return as_json(value, version)
-    if isinstance(value, list):
-        return [json_value(one, version) for one in value]
-    if isinstance(value, Uuid):
-        return str(value)
-    return base64.b64encode(value).decode() if isinstance(value, bytes | memoryview) else value
-
-
 def as_kafka_prints(value: Any) -> Any:
     """Return the JSON with what Kafka's converters change: infinities are strings, records empty.
 
@@ -173,8 +146,3 @@ def as_kafka_prints(value: Any) -> Any:
         return fields | {"records": ""} if fields.get("records") else fields
 
     return json.loads(json.dumps(value), parse_constant=str, object_hook=emptied)
-
-
-def json_name(type: type[Struct], name: str) -> str:
-    name = OTHER_NAMES.get((type.__name__, name), name)
-    return re.sub("_(.)", lambda letter: letter[1].upper(), name)
