@@ -10,24 +10,26 @@ that is removed.
 
 from __future__ import annotations
 
-import base64
 import random
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
 
-from kraft.broker.groups import ClientContext, GroupCoordinator, GroupCoordinatorConfig
+from kraft.broker.groups import GroupCoordinator, GroupCoordinatorConfig
 from kraft.broker.groups.group import ClassicGroup
-from kraft.broker.groups.requests import JoinGroupResponse, SyncGroupResponse
+from kraft.broker.groups.requests import GroupResponse
 from kraft.broker.groups.writes import GroupReply
 from kraft.errors import REBALANCE_IN_PROGRESS, UNKNOWN_MEMBER_ID
+from kraft.protocol.join_group import JoinGroupResponseData
+from kraft.protocol.sync_group import SyncGroupResponseData
 from tests.differential.group_order import JavaHashMap
 from tests.differential.kafka import Kafka
 from tests.harness.group_log import APPEND_ERRORS, MemoryLog, raw_records
-from tests.harness.group_steps import GROUPS, Step, StepGenerator
+from tests.harness.group_steps import GROUPS, VERSION, Step, StepGenerator
+from tests.harness.message_json import as_json
 
 MAIN = "org.apache.kafka.coordinator.group.GroupRequests"
 _START_MS = 1_000_000
@@ -64,9 +66,7 @@ class OurGroups:
         coordinator = self.coordinator
         match step.operation:
             case "request":
-                assert step.request is not None
-                context = ClientContext(step.client, "/10.0.0.1", step.version)
-                return coordinator.handle(step.call, context, step.request, self.now_ms, random_id)
+                return step.send(coordinator, self.now_ms, random_id)
             case "commit":
                 self.high_watermark = step.high_watermark
                 return coordinator.advance(step.high_watermark, self.now_ms)
@@ -107,8 +107,8 @@ class OurGroups:
     def described(self, step: Step) -> dict[str, Any]:
         listing = self.coordinator.listing
         return {
-            "describe": [as_kafka(listing.describe(group, 6)) for group in GROUPS],
-            "list": [as_kafka(one) for one in listing.list(step.states, step.types)],
+            "describe": [as_json(listing.describe(group, 6), VERSION) for group in GROUPS],
+            "list": [as_json(one, VERSION) for one in listing.list(step.states, step.types)],
         }
 
 
@@ -143,41 +143,11 @@ def _state(group: ClassicGroup) -> dict[str, Any]:
     }
 
 
-def as_kafka(value: Any) -> Any:
-    """Return a request or response as Kafka's JSON converters write it."""
-    if is_dataclass(value):
-        return {_camel(one.name): as_kafka(getattr(value, one.name)) for one in fields(value)}
-    if isinstance(value, list):
-        return [as_kafka(one) for one in value]
-    return base64.b64encode(value).decode() if isinstance(value, bytes) else value
-
-
-def _camel(name: str) -> str:
-    first, *others = name.split("_")
-    return first + "".join(other.capitalize() for other in others)
-
-
-def _kept(ours: Any, theirs: Any) -> Any:
-    """Return theirs without the fields that ours does not have."""
-    if isinstance(ours, dict) and isinstance(theirs, dict):
-        return {key: _kept(ours[key], one) for key, one in theirs.items() if key in ours}
-    if isinstance(ours, list) and isinstance(theirs, list) and len(ours) == len(theirs):
-        return [_kept(one, other) for one, other in zip(ours, theirs, strict=True)]
-    return theirs
-
-
-def _same_response(ours: Any, theirs: Any) -> bool:
-    ours = _without_topic_ids(as_kafka(ours))
-    theirs = _kept(ours, theirs)
+def _same_response(response: GroupResponse, theirs: Any) -> bool:
+    ours = as_json(response, VERSION)
     _sort_topics(ours)
     _sort_topics(theirs)
     return bool(ours == theirs)
-
-
-def _without_topic_ids(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _without_topic_ids(one) for key, one in value.items() if key != "topicId"}
-    return [_without_topic_ids(one) for one in value] if isinstance(value, list) else value
 
 
 def _sort_topics(response: Any) -> None:
@@ -259,7 +229,7 @@ class Sequence:
         made = ids - self._known
         self._known |= made
         if made and step.request is not None:
-            self._steps.member_ids.setdefault(step.request.group_id, []).extend(made)
+            self._steps.member_ids.setdefault(step.group_id, []).extend(made)
         return next((one[-_UUID_SIZE:] for one in made), "00000000-0000-0000-0000-000000000000")
 
     def _replies_differ(self, replies: list[GroupReply], theirs: list[list[Any]]) -> str | None:
@@ -269,7 +239,7 @@ class Sequence:
             if call not in kafka and _is_forgotten_by_kafka(response):
                 self._forgotten.add(call)
             elif call not in kafka or not _same_response(response, kafka.pop(call)):
-                return f"reply to {call}\nours   {as_kafka(response)}\ntheirs {theirs}"
+                return f"reply to {call}\nours   {as_json(response, VERSION)}\ntheirs {theirs}"
             code = getattr(response, "error_code", 0)
             self._report.codes[f"{type(response).__name__} {code}"] += 1
         missing = {call: one for call, one in kafka.items() if call not in self._forgotten}
@@ -277,7 +247,7 @@ class Sequence:
 
     def _descriptions_differ(self, step: Step, theirs: dict[str, Any]) -> str | None:
         for name, ours in self._ours.described(step).items():
-            wanted = _kept_each(ours, theirs[name])
+            wanted = theirs[name]
             if name == "list":
                 # Kafka lists a group twice or not at all whose deletion was taken back: a fault of
                 # the iterator of its TimelineHashMap.
@@ -289,15 +259,11 @@ class Sequence:
         return None
 
 
-def _kept_each(ours: list[Any], theirs: list[Any]) -> list[Any]:
-    return [_kept(ours[0], one) for one in theirs] if ours else theirs
-
-
 def _is_forgotten_by_kafka(response: object) -> bool:
-    if isinstance(response, JoinGroupResponse):
+    if isinstance(response, JoinGroupResponseData):
         return response.error_code == REBALANCE_IN_PROGRESS
     codes = (REBALANCE_IN_PROGRESS, UNKNOWN_MEMBER_ID)
-    return isinstance(response, SyncGroupResponse) and response.error_code in codes
+    return isinstance(response, SyncGroupResponseData) and response.error_code in codes
 
 
 @contextmanager

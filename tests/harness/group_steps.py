@@ -4,32 +4,37 @@ not do.
 
 from __future__ import annotations
 
-import base64
 import random
-from dataclasses import dataclass, field, fields, is_dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
 
 from kraft._core.codec.message_schema import ZERO_UUID, Uuid
-from kraft.broker.groups.config import GroupCoordinatorConfig
-from kraft.broker.groups.requests import (
-    CommitPartition,
-    CommitTopic,
-    DeleteGroupRequest,
-    DeleteOffsetsTopic,
-    FetchOffsetsGroup,
-    FetchOffsetsTopic,
-    GroupRequest,
-    HeartbeatRequest,
-    JoinGroupRequest,
-    JoinProtocol,
-    LeaveGroupRequest,
-    MemberIdentity,
-    OffsetCommitRequest,
-    OffsetDeleteRequest,
-    SyncAssignment,
-    SyncGroupRequest,
+from kraft.broker.groups import ClientContext, GroupCoordinator, GroupCoordinatorConfig, GroupReply
+from kraft.broker.groups.requests import GroupRequest
+from kraft.protocol.delete_groups import DeleteGroupsRequestData
+from kraft.protocol.heartbeat import HeartbeatRequestData
+from kraft.protocol.join_group import JoinGroupRequestData, JoinGroupRequestProtocol
+from kraft.protocol.leave_group import LeaveGroupRequestData, LeavingMember
+from kraft.protocol.offset_commit import (
+    OffsetCommitRequestData,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
 )
+from kraft.protocol.offset_delete import (
+    OffsetDeleteRequestData,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
+from kraft.protocol.offset_fetch import OffsetFetchRequestGroup, OffsetFetchRequestTopic
+from kraft.protocol.sync_group import SyncGroupRequestAssignment, SyncGroupRequestData
+from tests.harness.message_json import as_json
 
+#: A request to the coordinator of its one group.
+StepRequest: TypeAlias = GroupRequest | OffsetFetchRequestGroup | DeleteGroupsRequestData
+
+#: The last version of OffsetFetch and OffsetCommit with the names of topics. No other message of
+#: groups has a later one.
+VERSION = 9
 #: The empty id is an old consumer's: it may commit and fetch, but not join.
 GROUPS = ("g1", "g2", "gruppe-ä", "")
 _INSTANCES = ("i1", "i2")
@@ -47,7 +52,8 @@ class Step:
 
     operation: str
     config: dict[str, str] = field(default_factory=dict)
-    request: GroupRequest | None = None
+    request: StepRequest | None = None
+    require_stable: bool = False
     call: int = 0
     version: int = 0
     client: str = ""
@@ -61,6 +67,27 @@ class Step:
     @property
     def kind(self) -> str:
         return type(self.request).__name__
+
+    @property
+    def group_id(self) -> str:
+        """The group of the request."""
+        assert self.request is not None
+        if isinstance(self.request, DeleteGroupsRequestData):
+            return self.request.groups_names[0]
+        return self.request.group_id
+
+    def send(self, coordinator: GroupCoordinator, now_ms: int, random_id: str) -> list[GroupReply]:
+        """Give the request to a coordinator; return the replies that are ready."""
+        request = self.request
+        assert request is not None
+        if isinstance(request, OffsetFetchRequestGroup):
+            return coordinator.fetch_offsets(
+                self.call, request, now_ms, require_stable=self.require_stable
+            )
+        if isinstance(request, DeleteGroupsRequestData):
+            return coordinator.delete_group(self.call, self.group_id, now_ms)
+        context = ClientContext(self.client, "/10.0.0.1", self.version)
+        return coordinator.handle(self.call, context, request, now_ms, random_id)
 
     def text(self) -> str:
         """Return the step on one line."""
@@ -94,46 +121,22 @@ class Step:
 
     def _request_json(self) -> dict[str, Any]:
         request = self.request
-        body = _as_json(request)
+        assert request is not None
         step: dict[str, Any] = {
             "call": self.call,
             "version": self.version,
             "client": self.client,
             "kind": self.kind,
+            "body": as_json(request, VERSION),
         }
-        match request:
-            case OffsetCommitRequest():
-                step["retention"] = body.pop("retentionTimeMs")
-                step["topicIds"] = [str(topic.topic_id) for topic in request.topics]
-            case FetchOffsetsGroup():
-                step["stable"] = body.pop("requireStable")
-                step["topicIds"] = [str(topic.topic_id) for topic in request.topics or ()]
-                body = {
-                    "groups": [{**body, "memberId": None, "memberEpoch": -1}],
-                    "requireStable": step["stable"],
-                }
-            case OffsetDeleteRequest():
-                for topic in body["topics"]:
-                    indexes = topic.pop("partitionIndexes")
-                    topic["partitions"] = [{"partitionIndex": index} for index in indexes]
-        return {**step, "body": body}
-
-
-def _as_json(value: Any) -> Any:
-    if is_dataclass(value):
-        return {
-            _camel(one.name): _as_json(getattr(value, one.name))
-            for one in fields(value)
-            if one.name != "topic_id"
-        }
-    if isinstance(value, list):
-        return [_as_json(one) for one in value]
-    return base64.b64encode(value).decode() if isinstance(value, bytes) else value
-
-
-def _camel(name: str) -> str:
-    first, *others = name.split("_")
-    return first + "".join(other.capitalize() for other in others)
+        if isinstance(request, OffsetCommitRequestData | OffsetFetchRequestGroup):
+            step["topicIds"] = [str(topic.topic_id) for topic in request.topics or ()]
+        if isinstance(request, OffsetCommitRequestData):
+            step["retention"] = request.retention_time_ms
+        if isinstance(request, OffsetFetchRequestGroup):
+            step["stable"] = self.require_stable
+            step["body"] = {"groups": [step["body"]], "requireStable": self.require_stable}
+        return step
 
 
 def subscription(topics: list[str]) -> bytes:
@@ -219,16 +222,18 @@ class StepGenerator:
         )
         return self._as_step(draw(group_id, group))
 
-    def _as_step(self, request: GroupRequest) -> Step:
+    def _as_step(self, request: StepRequest) -> Step:
         dice = self.dice
+        is_stable = isinstance(request, OffsetFetchRequestGroup) and dice.random() < 0.5
         version = 9
-        if isinstance(request, JoinGroupRequest) and self._failure is None:
+        if isinstance(request, JoinGroupRequestData) and self._failure is None:
             version = dice.choice((3, 4, 5, 9))
-        if isinstance(request, OffsetCommitRequest):
+        if isinstance(request, OffsetCommitRequestData):
             version = dice.choice((7, 9))
         return Step(
             "request",
             request=request,
+            require_stable=is_stable,
             call=self._call,
             version=version,
             client=dice.choice(_CLIENTS),
@@ -254,7 +259,7 @@ class StepGenerator:
         generation: int = group["generation"] if group else 0
         return generation + self.dice.choice((0,) * 18 + (1, -1))
 
-    def _join(self, group_id: str, group: dict[str, Any] | None) -> JoinGroupRequest:
+    def _join(self, group_id: str, group: dict[str, Any] | None) -> JoinGroupRequestData:
         dice = self.dice
         member_id, instance = "", None
         known = self.member_ids.get(group_id, [])
@@ -278,18 +283,18 @@ class StepGenerator:
         metadata = subscription(dice.sample(_TOPICS, dice.choice((1, 1, 2))))
         if dice.random() < 0.03:
             metadata = b"\0"
-        return JoinGroupRequest(
+        return JoinGroupRequestData(
             group_id,
             dice.choice((6_000, 10_000, 10_000, 30_000) if dice.random() < 0.97 else (1, 2**30)),
             # Not 5,000: a commit timeout of the same millisecond may come before or after it.
             dice.choice((5_500, 10_000, 60_000)),
             member_id,
-            kind,
-            [JoinProtocol(name, metadata) for name in names],
             instance,
+            kind,
+            [JoinGroupRequestProtocol(name, metadata) for name in names],
         )
 
-    def _sync(self, group_id: str, group: dict[str, Any] | None) -> SyncGroupRequest:
+    def _sync(self, group_id: str, group: dict[str, Any] | None) -> SyncGroupRequestData:
         dice = self.dice
         member_id, instance = self._member(group_id, group)
         assignments = []
@@ -298,12 +303,12 @@ class StepGenerator:
             instance = next((one[1] for one in group["members"] if one[0] == member_id), None)
         if group and member_id == group["leader"]:
             assignments = [
-                SyncAssignment(one[0], dice.randbytes(3))
+                SyncGroupRequestAssignment(one[0], dice.randbytes(3))
                 for one in group["members"]
                 if dice.random() < 0.95
             ]
         protocol = group["protocol"] if group and dice.random() < 0.95 else None
-        return SyncGroupRequest(
+        return SyncGroupRequestData(
             group_id,
             self._generation(group),
             member_id,
@@ -313,20 +318,20 @@ class StepGenerator:
             assignments,
         )
 
-    def _heartbeat(self, group_id: str, group: dict[str, Any] | None) -> HeartbeatRequest:
+    def _heartbeat(self, group_id: str, group: dict[str, Any] | None) -> HeartbeatRequestData:
         member_id, instance = self._member(group_id, group)
-        return HeartbeatRequest(group_id, self._generation(group), member_id, instance)
+        return HeartbeatRequestData(group_id, self._generation(group), member_id, instance)
 
-    def _leave(self, group_id: str, group: dict[str, Any] | None) -> LeaveGroupRequest:
+    def _leave(self, group_id: str, group: dict[str, Any] | None) -> LeaveGroupRequestData:
         members = []
         for _ in range(self.dice.choice((1, 1, 1, 2, 3))):
             member_id, instance = self._member(group_id, group)
             if self.dice.random() < 0.2:
                 member_id = ""
-            members.append(MemberIdentity(member_id, instance))
-        return LeaveGroupRequest(group_id, members)
+            members.append(LeavingMember(member_id, instance))
+        return LeaveGroupRequestData(group_id, members=members)
 
-    def _commit(self, group_id: str, group: dict[str, Any] | None) -> OffsetCommitRequest:
+    def _commit(self, group_id: str, group: dict[str, Any] | None) -> OffsetCommitRequestData:
         dice = self.dice
         generation = self._generation(group)
         member_id, instance = self._member(group_id, group)
@@ -338,7 +343,7 @@ class StepGenerator:
         topics = []
         for name in dice.sample(_TOPICS, dice.choice((1, 1, 2))):
             partitions = [
-                CommitPartition(
+                OffsetCommitRequestPartition(
                     index,
                     dice.randrange(1_000),
                     dice.choice((-1, 3)) if retention_ms < 0 else -1,
@@ -349,27 +354,34 @@ class StepGenerator:
             topic_id = dice.choice((ZERO_UUID, _TOPIC_IDS[name], _TOPIC_IDS["t1"]))
             if retention_ms >= 0:
                 topic_id = ZERO_UUID
-            topics.append(CommitTopic(name, partitions, topic_id))
-        return OffsetCommitRequest(group_id, generation, member_id, topics, instance, retention_ms)
+            topics.append(OffsetCommitRequestTopic(name, topic_id, partitions))
+        return OffsetCommitRequestData(
+            group_id, generation, member_id, instance, retention_ms, topics
+        )
 
-    def _fetch(self, group_id: str, group: dict[str, Any] | None) -> FetchOffsetsGroup:
+    def _fetch(self, group_id: str, group: dict[str, Any] | None) -> OffsetFetchRequestGroup:
         dice = self.dice
         topics = None
         if dice.random() < 0.6:
             topics = [
-                FetchOffsetsTopic(
-                    name, [0, 1, 2], dice.choice((ZERO_UUID, _TOPIC_IDS[name], _TOPIC_IDS["t2"]))
+                OffsetFetchRequestTopic(
+                    name, dice.choice((ZERO_UUID, _TOPIC_IDS[name], _TOPIC_IDS["t2"])), [0, 1, 2]
                 )
                 for name in dice.sample(_TOPICS, dice.choice((0, 1, 2, 3)))
             ]
-        return FetchOffsetsGroup(group_id, topics, dice.random() < 0.5)
+        return OffsetFetchRequestGroup(group_id, topics=topics)
 
-    def _delete_offsets(self, group_id: str, group: dict[str, Any] | None) -> OffsetDeleteRequest:
+    def _delete_offsets(
+        self, group_id: str, group: dict[str, Any] | None
+    ) -> OffsetDeleteRequestData:
         topics = [
-            DeleteOffsetsTopic(name, self.dice.sample(range(3), 2))
+            OffsetDeleteRequestTopic(
+                name,
+                [OffsetDeleteRequestPartition(index) for index in self.dice.sample(range(3), 2)],
+            )
             for name in self.dice.sample(_TOPICS, self.dice.choice((1, 2)))
         ]
-        return OffsetDeleteRequest(group_id, topics)
+        return OffsetDeleteRequestData(group_id, topics)
 
-    def _delete_group(self, group_id: str, group: dict[str, Any] | None) -> DeleteGroupRequest:
-        return DeleteGroupRequest(group_id)
+    def _delete_group(self, group_id: str, group: dict[str, Any] | None) -> DeleteGroupsRequestData:
+        return DeleteGroupsRequestData([group_id])

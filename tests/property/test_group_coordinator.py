@@ -13,10 +13,11 @@ from typing import Any
 
 import pytest
 
-from kraft.broker.groups import ClientContext, GroupCoordinator
+from kraft.broker.groups import GroupCoordinator
 from kraft.broker.groups.group import ClassicGroup, GroupState
-from kraft.broker.groups.requests import FetchedGroup, FetchOffsetsGroup, JoinGroupResponse
 from kraft.broker.groups.writes import GroupReply
+from kraft.protocol.join_group import JoinGroupResponseData
+from kraft.protocol.offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponseGroup
 from tests.harness.group_log import APPEND_ERRORS, MemoryLog
 from tests.harness.group_steps import GROUPS, Step, StepGenerator
 
@@ -46,9 +47,8 @@ class Run:
         for call, response in replies:
             step = self.waiting.pop(call, None)
             assert step is not None, f"call {call} was answered twice: {response}"
-            assert step.request is not None
-            if isinstance(response, JoinGroupResponse) and response.member_id:
-                ids = self.steps.member_ids.setdefault(step.request.group_id, [])
+            if isinstance(response, JoinGroupResponseData) and response.member_id:
+                ids = self.steps.member_ids.setdefault(step.group_id, [])
                 if response.member_id not in ids:
                     ids.append(response.member_id)
 
@@ -58,13 +58,8 @@ class Run:
         coordinator = self.coordinator
         match step.operation:
             case "request":
-                assert step.request is not None
                 self.waiting[step.call] = step
-                context = ClientContext(step.client, "/host", step.version)
-                random_id = f"id-{step.call}"
-                self.take(
-                    coordinator.handle(step.call, context, step.request, self.now_ms, random_id)
-                )
+                self.take(step.send(coordinator, self.now_ms, f"id-{step.call}"))
             case "commit":
                 self.high_watermark = step.high_watermark
                 self.take(coordinator.advance(step.high_watermark, self.now_ms))
@@ -87,9 +82,9 @@ class Run:
     def offsets(self, coordinator: GroupCoordinator) -> dict[str, Any]:
         found = {}
         for group in GROUPS:
-            request = FetchOffsetsGroup(group)
-            [(_, fetched)] = coordinator.handle(0, ClientContext("", "", 9), request, self.now_ms)
-            assert isinstance(fetched, FetchedGroup)
+            request = OffsetFetchRequestGroup(group)
+            [(_, fetched)] = coordinator.fetch_offsets(0, request, self.now_ms)
+            assert isinstance(fetched, OffsetFetchResponseGroup)
             found[group] = sorted(
                 (topic.name, one.partition_index, one.committed_offset, one.metadata)
                 for topic in fetched.topics

@@ -7,7 +7,7 @@ that are ready. The design is that of Apache Kafka 4.3's group coordinator.
 - ``service``: all partitions of a broker; ``coordinator``: one partition, its records and replies.
 - ``membership`` and ``rebalance``: members and generations; ``offsets``: committed offsets.
 - ``group``, ``member``, ``group_table``, ``offset_store``: the state; ``replay``: how it is loaded.
-- ``requests``: the messages of the boundary; ``records``: the records of the topic.
+- ``requests``: the messages that a coordinator takes and returns; ``records``: the topic's records.
 """
 
 from __future__ import annotations

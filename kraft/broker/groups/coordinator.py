@@ -13,18 +13,19 @@ Source: ``GroupCoordinatorShard``, ``CoordinatorRuntime``, ``GroupCoordinatorSer
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from itertools import islice
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from typing_extensions import Buffer
 
 from kraft._core.bytes.batch import BatchBuilder, scan
 from kraft._core.codec.message_schema import Uuid
 from kraft.broker.groups.config import GroupCoordinatorConfig
-from kraft.broker.groups.error_responses import error_response
+from kraft.broker.groups.error_responses import delete_error, error_response, fetch_error
 from kraft.broker.groups.errors import GroupError
 from kraft.broker.groups.group import GroupState
 from kraft.broker.groups.group_table import GroupTable
@@ -41,19 +42,7 @@ from kraft.broker.groups.records import (
     group_tombstone,
 )
 from kraft.broker.groups.replay import OffsetsReplay
-from kraft.broker.groups.requests import (
-    ClientContext,
-    DeletedGroup,
-    DeleteGroupRequest,
-    FetchOffsetsGroup,
-    GroupRequest,
-    HeartbeatRequest,
-    JoinGroupRequest,
-    LeaveGroupRequest,
-    OffsetCommitRequest,
-    OffsetDeleteRequest,
-    SyncGroupRequest,
-)
+from kraft.broker.groups.requests import ClientContext, GroupRequest, GroupResponse
 from kraft.broker.groups.timers import Timers
 from kraft.broker.groups.writes import GroupReply, Write
 from kraft.errors import (
@@ -65,11 +54,19 @@ from kraft.errors import (
     KraftError,
     RecordTooLargeError,
 )
+from kraft.protocol.delete_groups import DeletableGroupResult
+from kraft.protocol.heartbeat import HeartbeatRequestData
+from kraft.protocol.join_group import JoinGroupRequestData
+from kraft.protocol.leave_group import LeaveGroupRequestData
+from kraft.protocol.offset_commit import OffsetCommitRequestData
+from kraft.protocol.offset_delete import OffsetDeleteRequestData
+from kraft.protocol.offset_fetch import OffsetFetchRequestGroup
+from kraft.protocol.sync_group import SyncGroupRequestData
 
 _CLEANUP: TimerKey = ("cleanup", "", "")
 _COMMIT_TIMEOUT: TimerKey = ("commit timeout", "", "")
-#: OffsetCommit and OffsetFetch take an empty group id, as old consumers use one.
-_ANY_GROUP_ID = (OffsetCommitRequest, FetchOffsetsGroup, DeleteGroupRequest)
+#: The response to a request that fails, by the error code.
+ErrorResponse: TypeAlias = Callable[[int], GroupResponse]
 
 
 class OffsetsLog(Protocol):
@@ -97,7 +94,7 @@ class _Pending:
     last_offset: int
     deadline_ms: int
     call: Call | None
-    request: GroupRequest | None
+    error: ErrorResponse | None
     write: Write
     is_failed: bool = False
 
@@ -187,7 +184,7 @@ class GroupCoordinator:
         """Decide a request; return the replies that are ready, not only to this call.
 
         ``random_id`` is the random part of a new member's id, a uuid in Kafka; only JoinGroup
-        reads it.
+        reads it. The caller does not change the request after that: a member keeps its protocols.
         """
         try:
             self._validate(request)
@@ -199,18 +196,49 @@ class GroupCoordinator:
         if (
             write is None
             and self._last_offset >= self._high_watermark
-            and isinstance(request, JoinGroupRequest | SyncGroupRequest)
+            and isinstance(request, JoinGroupRequestData | SyncGroupRequestData)
         ):
             # It waits for its group, but not longer than for the records before it.
             parked = self._membership.parked(call, request)
             write = None if parked is None else Write([], completion=parked)
-        self._write(write, call, request, now_ms)
+        self._write(write, call, partial(error_response, request), now_ms)
+        return self._take_replies()
+
+    def fetch_offsets(
+        self,
+        call: Call,
+        request: OffsetFetchRequestGroup,
+        now_ms: int,
+        *,
+        require_stable: bool = False,
+    ) -> list[GroupReply]:
+        """Answer one group of an OffsetFetch like `handle`; ``require_stable`` is the request's."""
+        error = partial(fetch_error, request.group_id)
+        try:
+            self._check_active()
+        except GroupError as inactive:
+            return [GroupReply(call, error(inactive.kafka_code))]
+        fetched = self._offsets.fetch(request, require_stable=require_stable)
+        if not require_stable:
+            return [GroupReply(call, fetched)]
+        self._write(Write([], fetched), call, error, now_ms)
+        return self._take_replies()
+
+    def delete_group(self, call: Call, group_id: str, now_ms: int) -> list[GroupReply]:
+        """Delete one group of a DeleteGroups like `handle`."""
+        error = partial(delete_error, group_id)
+        try:
+            self._check_active()
+        except GroupError as inactive:
+            return [GroupReply(call, error(inactive.kafka_code))]
+        self._write(self._delete_group(group_id), call, error, now_ms)
         return self._take_replies()
 
     def _validate(self, request: GroupRequest) -> None:
-        if not request.group_id and not isinstance(request, _ANY_GROUP_ID):
+        # Old consumers commit with an empty group id.
+        if not request.group_id and not isinstance(request, OffsetCommitRequestData):
             raise GroupError(INVALID_GROUP_ID, "the group id is empty")
-        if isinstance(request, JoinGroupRequest):
+        if isinstance(request, JoinGroupRequestData):
             low = self.config.group_min_session_timeout_ms
             high = self.config.group_max_session_timeout_ms
             if not low <= request.session_timeout_ms <= high:
@@ -235,39 +263,31 @@ class GroupCoordinator:
     ) -> Write | None:
         membership, offsets = self._membership, self._offsets
         match request:
-            case JoinGroupRequest():
+            case JoinGroupRequestData():
                 return membership.join(call, context, request, random_id, now_ms)
-            case SyncGroupRequest():
+            case SyncGroupRequestData():
                 return membership.sync(call, request, now_ms)
-            case HeartbeatRequest():
+            case HeartbeatRequestData():
                 return membership.heartbeat(request, now_ms)
-            case LeaveGroupRequest():
+            case LeaveGroupRequestData():
                 return membership.leave(request, now_ms)
-            case OffsetCommitRequest():
+            case OffsetCommitRequestData():
                 group = offsets.validated_group(context, request, now_ms)
                 # A commit shows that the member lives, as a heartbeat does.
                 if group.state in (GroupState.STABLE, GroupState.PREPARING_REBALANCE):
                     member = group.members[request.member_id]
                     membership.schedule_heartbeat(group, member, now_ms)
                 return offsets.commit(request, now_ms)
-            case FetchOffsetsGroup():
-                fetched = offsets.fetch(request)
-                if request.require_stable:
-                    return Write([], fetched)
-                self._replies.append(GroupReply(call, fetched))
-                return None
-            case OffsetDeleteRequest():
+            case OffsetDeleteRequestData():
                 return offsets.delete(request)
-            case DeleteGroupRequest():
-                return self._delete_group(request.group_id)
 
     def _delete_group(self, group_id: str) -> Write:
         try:
             self._listing.check_deletable(group_id)
         except GroupError as error:
-            return Write([], DeletedGroup(group_id, error.kafka_code))
+            return Write([], DeletableGroupResult(group_id, error.kafka_code))
         records = [*self._offsets.tombstones(group_id), group_tombstone(group_id)]
-        return Write(records, DeletedGroup(group_id))
+        return Write(records, DeletableGroupResult(group_id))
 
     @property
     def listing(self) -> GroupListing:
@@ -332,18 +352,18 @@ class GroupCoordinator:
     # Records on their way to the log and back.
 
     def _write(
-        self, write: Write | None, call: Call | None, request: GroupRequest | None, now_ms: int
+        self, write: Write | None, call: Call | None, error: ErrorResponse | None, now_ms: int
     ) -> None:
         if write is None:
             return
         deadline_ms = now_ms + self.config.offsets_commit_timeout_ms
-        pending = _Pending(self._last_offset, deadline_ms, call, request, write)
+        pending = _Pending(self._last_offset, deadline_ms, call, error, write)
         if write.records:
             try:
                 pending.last_offset = self._append(write, now_ms)
-            except KraftError as error:
+            except KraftError as failure:
                 self._groups.revert()
-                self._fail(pending, error.kafka_code, now_ms)
+                self._fail(pending, failure.kafka_code, now_ms)
                 return
         if pending.last_offset < self._high_watermark:
             self._complete(pending, now_ms)
@@ -443,9 +463,9 @@ class GroupCoordinator:
         write = pending.write
         if write.completion is not None:
             write.completion.failed(code, now_ms)
-        if pending.request is not None and write.response is not None:
+        if pending.error is not None and write.response is not None:
             assert pending.call is not None
-            self._replies.append(GroupReply(pending.call, error_response(pending.request, code)))
+            self._replies.append(GroupReply(pending.call, pending.error(code)))
 
     def _take_replies(self) -> list[GroupReply]:
         replies = self._replies.copy()

@@ -16,7 +16,6 @@ from typing import Any, ClassVar
 from kraft.broker.groups.errors import GroupError
 from kraft.broker.groups.member import GroupMember, distinct
 from kraft.broker.groups.records import NO_TIMESTAMP, GroupMetadataValue, MemberMetadata
-from kraft.broker.groups.requests import JoinProtocol
 from kraft.broker.groups.subscription import CONSUMER_PROTOCOL_TYPE, subscribed_topics
 from kraft.errors import (
     COORDINATOR_NOT_AVAILABLE,
@@ -27,6 +26,7 @@ from kraft.errors import (
     REBALANCE_IN_PROGRESS,
     UNKNOWN_MEMBER_ID,
 )
+from kraft.protocol.join_group import JoinGroupRequestProtocol
 
 
 class GroupState(Enum):
@@ -129,7 +129,9 @@ class ClassicGroup:
         """Return the members that have not sent a JoinGroup in this rebalance."""
         return [one for one in self.members.values() if one.awaiting_join is None]
 
-    def supports_protocols(self, protocol_type: str, protocols: Iterable[JoinProtocol]) -> bool:
+    def supports_protocols(
+        self, protocol_type: str, protocols: Iterable[JoinGroupRequestProtocol]
+    ) -> bool:
         """Return whether a member with these protocols could be in the group."""
         if self.is_empty:
             return bool(protocol_type) and any(True for _ in protocols)
@@ -259,7 +261,7 @@ class ClassicGroup:
     def update_member(
         self,
         member: GroupMember,
-        protocols: Sequence[JoinProtocol],
+        protocols: Sequence[JoinGroupRequestProtocol],
         rebalance_timeout_ms: int,
         session_timeout_ms: int,
     ) -> None:
@@ -392,6 +394,6 @@ class ClassicGroup:
 
 
 @lru_cache(maxsize=4_096)
-def _selected_protocol(name: str, subscription: bytes) -> tuple[JoinProtocol]:
+def _selected_protocol(name: str, subscription: bytes) -> tuple[JoinGroupRequestProtocol]:
     """Return the one protocol that a record has of a member; many members share it."""
-    return (JoinProtocol(name, subscription),)
+    return (JoinGroupRequestProtocol(name, subscription),)

@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from kraft.broker.groups.errors import GroupError
 from kraft.broker.groups.group import GroupState
 from kraft.broker.groups.group_table import GroupTable
-from kraft.broker.groups.requests import GroupDescription, GroupSummary
 from kraft.errors import GROUP_ID_NOT_FOUND
+from kraft.protocol.describe_groups import DescribedGroup
+from kraft.protocol.list_groups import ListedGroup
 
 _CLASSIC = "classic"
 #: The first version of DescribeGroups with an error for a group that does not exist.
@@ -27,7 +28,7 @@ class GroupListing:
 
     def list(
         self, states_filter: Sequence[str] = (), types_filter: Sequence[str] = ()
-    ) -> list[GroupSummary]:
+    ) -> list[ListedGroup]:
         """Return the groups in one of these states and of one of these types; empty means any.
 
         Upper and lower case are the same.
@@ -36,26 +37,23 @@ class GroupListing:
         if types_filter and _CLASSIC not in {kind.lower().strip() for kind in types_filter}:
             return []
         return [
-            GroupSummary(group.group_id, group.protocol_type or "", group.state.value)
+            ListedGroup(group.group_id, group.protocol_type or "", group.state.value, _CLASSIC)
             for group in self._groups.all_committed()
             if not states or group.state.value.lower() in states
         ]
 
-    def describe(self, group_id: str, api_version: int) -> GroupDescription:
+    def describe(self, group_id: str, api_version: int) -> DescribedGroup:
         """Return a group with its members; a group that does not exist is dead."""
         group = self._groups.committed(group_id)
         if group is None:
-            if api_version < _NOT_FOUND_VERSION:
-                return GroupDescription(group_id, group_state=GroupState.DEAD.value)
-            return GroupDescription(
-                group_id,
-                GROUP_ID_NOT_FOUND,
-                f"Group {group_id} not found.",
-                GroupState.DEAD.value,
-            )
+            described = DescribedGroup(group_id=group_id, group_state=GroupState.DEAD.value)
+            if api_version >= _NOT_FOUND_VERSION:
+                described.error_code = GROUP_ID_NOT_FOUND
+                described.error_message = f"Group {group_id} not found."
+            return described
         protocol = group.protocol_name if group.state is GroupState.STABLE else None
-        return GroupDescription(
-            group_id,
+        return DescribedGroup(
+            group_id=group_id,
             group_state=group.state.value,
             protocol_type=group.protocol_type or "",
             protocol_data=protocol or "",

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Container, Hashable, Sequence
 
-from kraft.broker.groups.requests import DescribedMember, JoinedMember, JoinProtocol
+from kraft.protocol.describe_groups import DescribedGroupMember
+from kraft.protocol.join_group import JoinGroupRequestProtocol, JoinGroupResponseMember
 
 #: The caller's name for a request whose response comes later; kraft does not look into it.
 Call = Hashable
@@ -42,7 +43,7 @@ class GroupMember:
         rebalance_timeout_ms: int,
         session_timeout_ms: int,
         protocol_type: str,
-        protocols: Sequence[JoinProtocol],
+        protocols: Sequence[JoinGroupRequestProtocol],
         assignment: bytes = b"",
     ) -> None:
         self.member_id = member_id
@@ -76,14 +77,16 @@ class GroupMember:
         """Return the first of the member's protocols that is a candidate."""
         return next(one.name for one in self.protocols if one.name in candidates)
 
-    def joined(self, protocol_name: str | None) -> JoinedMember:
+    def joined(self, protocol_name: str | None) -> JoinGroupResponseMember:
         """Return the member as the leader of the group sees it."""
-        return JoinedMember(self.member_id, self.group_instance_id, self.metadata(protocol_name))
+        return JoinGroupResponseMember(
+            self.member_id, self.group_instance_id, self.metadata(protocol_name)
+        )
 
-    def described(self, protocol_name: str | None) -> DescribedMember:
+    def described(self, protocol_name: str | None) -> DescribedGroupMember:
         """Return the member for DescribeGroups; without its subscription for no protocol."""
         metadata = b"" if protocol_name is None else self.metadata(protocol_name)
-        return DescribedMember(
+        return DescribedGroupMember(
             self.member_id,
             self.group_instance_id,
             self.client_id,
@@ -93,11 +96,11 @@ class GroupMember:
         )
 
 
-def distinct(protocols: Sequence[JoinProtocol]) -> Sequence[JoinProtocol]:
+def distinct(protocols: Sequence[JoinGroupRequestProtocol]) -> Sequence[JoinGroupRequestProtocol]:
     """Return the protocols with the first of each name, as Kafka's collection keeps them."""
     if len({one.name for one in protocols}) == len(protocols):
         return protocols
-    by_name: dict[str, JoinProtocol] = {}
+    by_name: dict[str, JoinGroupRequestProtocol] = {}
     for protocol in protocols:
         by_name.setdefault(protocol.name, protocol)
     return list(by_name.values())

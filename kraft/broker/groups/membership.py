@@ -15,20 +15,7 @@ from kraft.broker.groups.group import ClassicGroup, GroupState
 from kraft.broker.groups.member import Call, GroupMember, distinct
 from kraft.broker.groups.rebalance import HEARTBEAT, SYNC, Rebalances
 from kraft.broker.groups.records import GroupMetadataValue, group_record
-from kraft.broker.groups.requests import (
-    NO_MEMBER_ID,
-    ClientContext,
-    HeartbeatRequest,
-    HeartbeatResponse,
-    JoinGroupRequest,
-    JoinGroupResponse,
-    LeaveGroupRequest,
-    LeaveGroupResponse,
-    MemberIdentity,
-    MemberLeft,
-    SyncGroupRequest,
-    SyncGroupResponse,
-)
+from kraft.broker.groups.requests import NO_MEMBER_ID, ClientContext
 from kraft.broker.groups.writes import Completion, GroupReply, Write
 from kraft.errors import (
     FENCED_INSTANCE_ID,
@@ -39,6 +26,15 @@ from kraft.errors import (
     UNKNOWN_MEMBER_ID,
     UNKNOWN_SERVER_ERROR,
 )
+from kraft.protocol.heartbeat import HeartbeatRequestData, HeartbeatResponseData
+from kraft.protocol.join_group import JoinGroupRequestData, JoinGroupResponseData
+from kraft.protocol.leave_group import (
+    LeaveGroupRequestData,
+    LeaveGroupResponseData,
+    LeavingMember,
+    LeavingMemberResult,
+)
+from kraft.protocol.sync_group import SyncGroupRequestData, SyncGroupResponseData
 
 #: The first version of JoinGroup in which a client must know its member id (KIP-394).
 _KNOWN_MEMBER_ID_VERSION = 4
@@ -53,7 +49,7 @@ class GroupMembership(Rebalances):
         self,
         call: Call,
         context: ClientContext,
-        request: JoinGroupRequest,
+        request: JoinGroupRequestData,
         random_id: str,
         now_ms: int,
     ) -> Write | None:
@@ -87,7 +83,7 @@ class GroupMembership(Rebalances):
         return write
 
     def _reject_join(self, call: Call, code: int, member_id: str) -> None:
-        self.reply_join(call, JoinGroupResponse(error_code=code, member_id=member_id))
+        self.reply_join(call, JoinGroupResponseData(error_code=code, member_id=member_id))
 
     def _accepts(self, group: ClassicGroup, member_id: str) -> bool:
         """Return whether group.max.size leaves room for the member."""
@@ -106,7 +102,7 @@ class GroupMembership(Rebalances):
         self,
         call: Call,
         context: ClientContext,
-        request: JoinGroupRequest,
+        request: JoinGroupRequestData,
         group: ClassicGroup,
         random_id: str,
         now_ms: int,
@@ -135,7 +131,7 @@ class GroupMembership(Rebalances):
         self,
         call: Call,
         context: ClientContext,
-        request: JoinGroupRequest,
+        request: JoinGroupRequestData,
         group: ClassicGroup,
         now_ms: int,
     ) -> Write | None:
@@ -149,7 +145,9 @@ class GroupMembership(Rebalances):
         try:
             group.validate_member(member_id, request.group_instance_id)
         except GroupError as error:
-            response = JoinGroupResponse(error.kafka_code, member_id=member_id, protocol_name=None)
+            response = JoinGroupResponseData(
+                error_code=error.kafka_code, member_id=member_id, protocol_name=None
+            )
             self.reply_join(call, response)
             return None
         member = group.members[member_id]
@@ -172,7 +170,7 @@ class GroupMembership(Rebalances):
         self,
         call: Call,
         context: ClientContext,
-        request: JoinGroupRequest,
+        request: JoinGroupRequestData,
         group: ClassicGroup,
         member: GroupMember,
     ) -> None:
@@ -184,7 +182,7 @@ class GroupMembership(Rebalances):
         self,
         call: Call,
         context: ClientContext,
-        request: JoinGroupRequest,
+        request: JoinGroupRequestData,
         group: ClassicGroup,
         member_id: str,
         now_ms: int,
@@ -215,7 +213,7 @@ class GroupMembership(Rebalances):
         self,
         call: Call,
         context: ClientContext,
-        request: JoinGroupRequest,
+        request: JoinGroupRequestData,
         group: ClassicGroup,
         old_id: str,
         new_id: str,
@@ -226,10 +224,12 @@ class GroupMembership(Rebalances):
         old_leader = group.leader_id
         old, new = group.replace_static_member(request.group_instance_id, old_id, new_id)
         if old.awaiting_join is not None:
-            fenced = JoinGroupResponse(FENCED_INSTANCE_ID, member_id=old_id, protocol_name=None)
+            fenced = JoinGroupResponseData(
+                error_code=FENCED_INSTANCE_ID, member_id=old_id, protocol_name=None
+            )
             self.reply_join(old.awaiting_join, fenced)
             old.awaiting_join = None
-        self.answer_sync(old, SyncGroupResponse(FENCED_INSTANCE_ID))
+        self.answer_sync(old, SyncGroupResponseData(error_code=FENCED_INSTANCE_ID))
         self.schedule_heartbeat(group, new, now_ms)
         self._update(call, context, request, group, new)
         if group.state is GroupState.STABLE:
@@ -247,7 +247,7 @@ class GroupMembership(Rebalances):
             return self.begin_rebalance(group, now_ms)
         return self.complete_join_if_all_joined(group, now_ms)
 
-    def sync(self, call: Call, request: SyncGroupRequest, now_ms: int) -> Write | None:
+    def sync(self, call: Call, request: SyncGroupRequestData, now_ms: int) -> Write | None:
         """Decide a SyncGroup: the leader's brings the assignments, all others wait for them."""
         group = self.groups.get(request.group_id)
         if group is None or group.is_empty:
@@ -263,8 +263,10 @@ class GroupMembership(Rebalances):
         member = group.members[request.member_id]
         if group.state is GroupState.STABLE:
             self._synced(group, member)
-            response = SyncGroupResponse(
-                0, group.protocol_type, group.protocol_name, member.assignment
+            response = SyncGroupResponseData(
+                protocol_type=group.protocol_type,
+                protocol_name=group.protocol_name,
+                assignment=member.assignment,
             )
             self.replies.append(GroupReply(call, response))
             return None
@@ -283,7 +285,9 @@ class GroupMembership(Rebalances):
         if not group.pending_sync:
             self.timers.cancel((SYNC, group.group_id, ""))
 
-    def parked(self, call: Call, request: JoinGroupRequest | SyncGroupRequest) -> Completion | None:
+    def parked(
+        self, call: Call, request: JoinGroupRequestData | SyncGroupRequestData
+    ) -> Completion | None:
         """Return what answers a call if it waits for its group, in case records get lost."""
         group = self.groups.get(request.group_id)
         for member in () if group is None else group.members.values():
@@ -291,7 +295,7 @@ class GroupMembership(Rebalances):
                 return _Parked(self, member, call)
         return None
 
-    def heartbeat(self, request: HeartbeatRequest, now_ms: int) -> Write:
+    def heartbeat(self, request: HeartbeatRequestData, now_ms: int) -> Write:
         """Decide a Heartbeat: the member lives, and is told of a rebalance."""
         group = self.groups.get(request.group_id)
         if group is None:
@@ -299,12 +303,14 @@ class GroupMembership(Rebalances):
         group.validate_member(request.member_id, request.group_instance_id)
         group.validate_generation(request.generation_id)
         if group.is_empty:
-            return Write([], HeartbeatResponse(UNKNOWN_MEMBER_ID))
+            return Write([], HeartbeatResponseData(error_code=UNKNOWN_MEMBER_ID))
         self.schedule_heartbeat(group, group.members[request.member_id], now_ms)
         is_preparing = group.state is GroupState.PREPARING_REBALANCE
-        return Write([], HeartbeatResponse(REBALANCE_IN_PROGRESS if is_preparing else 0))
+        return Write(
+            [], HeartbeatResponseData(error_code=REBALANCE_IN_PROGRESS if is_preparing else 0)
+        )
 
-    def leave(self, request: LeaveGroupRequest, now_ms: int) -> Write:
+    def leave(self, request: LeaveGroupRequestData, now_ms: int) -> Write:
         """Decide a LeaveGroup: remove its members, then rebalance at most once."""
         group = self.groups.get(request.group_id)
         if group is None:
@@ -317,10 +323,10 @@ class GroupMembership(Rebalances):
             elif group.state is GroupState.PREPARING_REBALANCE:
                 write = self.complete_join_if_all_joined(group, now_ms)
         write = Write([], applies=False) if write is None else write
-        write.response = LeaveGroupResponse(members=results)
+        write.response = LeaveGroupResponseData(members=results)
         return write
 
-    def _leave_one(self, group: ClassicGroup, identity: MemberIdentity) -> MemberLeft:
+    def _leave_one(self, group: ClassicGroup, identity: LeavingMember) -> LeavingMemberResult:
         member_id, instance_id = identity.member_id, identity.group_instance_id
         leaving = member_id
         code = 0
@@ -340,10 +346,10 @@ class GroupMembership(Rebalances):
                 self.remove_member(group, member)
             else:
                 group.remove(leaving)
-        return MemberLeft(member_id, instance_id, code)
+        return LeavingMemberResult(member_id, instance_id, code)
 
 
-def _rebalance_timeout_ms(context: ClientContext, request: JoinGroupRequest) -> int:
+def _rebalance_timeout_ms(context: ClientContext, request: JoinGroupRequestData) -> int:
     # JoinGroup 0 has no rebalance timeout (JoinGroupRequest.maybeOverrideRebalanceTimeout).
     if context.api_version == 0:
         return request.session_timeout_ms
@@ -431,7 +437,8 @@ class _StaticMemberReplaced:
         if self.api_version < _SKIP_ASSIGNMENT_VERSION:
             # A leader before KIP-814 would assign partitions: another member's id keeps it from it.
             response = self.membership.joined(group, new.member_id)
-            response = _with_leader(response, self.old_leader)
+            response.leader = self.old_leader or ""
+            response.members = []
         else:
             is_leader = group.leader_id == new.member_id
             if is_leader and group.state is GroupState.PREPARING_REBALANCE:
@@ -441,7 +448,7 @@ class _StaticMemberReplaced:
 
     def failed(self, code: int, now_ms: int) -> None:
         group, new, old = self.group, self.new, self.old
-        response = JoinGroupResponse(
+        response = JoinGroupResponseData(
             error_code=response_code(code),
             generation_id=group.generation_id,
             protocol_type=group.protocol_type,
@@ -450,7 +457,9 @@ class _StaticMemberReplaced:
             member_id=NO_MEMBER_ID,
         )
         if new.awaiting_join is not self.call:  # a later JoinGroup, which Kafka would forget
-            response = JoinGroupResponse(REBALANCE_IN_PROGRESS, member_id=new.member_id)
+            response = JoinGroupResponseData(
+                error_code=REBALANCE_IN_PROGRESS, member_id=new.member_id
+            )
         self.membership.answer_join(group, new, response)
         assert old.group_instance_id is not None
         if group.members.get(new.member_id) is new:
@@ -460,15 +469,5 @@ class _StaticMemberReplaced:
             _, again = group.replace_static_member(
                 old.group_instance_id, new.member_id, old.member_id
             )
-            self.membership.answer_sync(new, SyncGroupResponse(FENCED_INSTANCE_ID))
+            self.membership.answer_sync(new, SyncGroupResponseData(error_code=FENCED_INSTANCE_ID))
             self.membership.schedule_heartbeat(group, again, now_ms)
-
-
-def _with_leader(response: JoinGroupResponse, leader: str | None) -> JoinGroupResponse:
-    return JoinGroupResponse(
-        generation_id=response.generation_id,
-        protocol_type=response.protocol_type,
-        protocol_name=response.protocol_name,
-        leader=leader or "",
-        member_id=response.member_id,
-    )

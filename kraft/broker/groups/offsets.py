@@ -7,7 +7,7 @@ Source: ``OffsetMetadataManager``, ``OffsetExpirationConditionImpl``,
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from kraft._core.codec.message_schema import ZERO_UUID, Uuid
 from kraft.broker.groups.config import GroupCoordinatorConfig
@@ -23,22 +23,7 @@ from kraft.broker.groups.records import (
     offset_record,
     offset_tombstone,
 )
-from kraft.broker.groups.requests import (
-    DEFAULT_RETENTION_MS,
-    ClientContext,
-    CommitPartition,
-    CommittedTopic,
-    FetchedGroup,
-    FetchedOffset,
-    FetchedTopic,
-    FetchOffsetsGroup,
-    FetchOffsetsTopic,
-    OffsetCommitRequest,
-    OffsetCommitResponse,
-    OffsetDeleteRequest,
-    OffsetDeleteResponse,
-    PartitionResult,
-)
+from kraft.broker.groups.requests import DEFAULT_RETENTION_MS, NO_OFFSET, ClientContext
 from kraft.broker.groups.writes import Write
 from kraft.errors import (
     GROUP_ID_NOT_FOUND,
@@ -46,9 +31,31 @@ from kraft.errors import (
     ILLEGAL_GENERATION,
     OFFSET_METADATA_TOO_LARGE,
 )
+from kraft.protocol.offset_commit import (
+    OffsetCommitRequestData,
+    OffsetCommitRequestPartition,
+    OffsetCommitResponseData,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from kraft.protocol.offset_delete import (
+    OffsetDeleteRequestData,
+    OffsetDeleteResponseData,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
+from kraft.protocol.offset_fetch import (
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponseTopic,
+)
 
 #: The first version of OffsetCommit with GROUP_ID_NOT_FOUND for a group that does not exist.
 _GROUP_ID_NOT_FOUND_VERSION = 9
+#: The value of a partition without a committed offset; it is never changed.
+_MISSING = OffsetCommitValue(offset=NO_OFFSET)
 
 
 class GroupOffsets:
@@ -62,7 +69,7 @@ class GroupOffsets:
         self.store = store
 
     def validated_group(
-        self, context: ClientContext, request: OffsetCommitRequest, now_ms: int
+        self, context: ClientContext, request: OffsetCommitRequestData, now_ms: int
     ) -> ClassicGroup:
         """Return the group that may commit; a simple group is made where there is none.
 
@@ -80,7 +87,7 @@ class GroupOffsets:
         group.validate_offset_commit(request.member_id, request.group_instance_id, generation_id)
         return group
 
-    def commit(self, request: OffsetCommitRequest, now_ms: int) -> Write:
+    def commit(self, request: OffsetCommitRequestData, now_ms: int) -> Write:
         """Return the records of a valid commit; metadata that is too large fails by partition."""
         expire_timestamp = NO_TIMESTAMP
         if request.retention_time_ms != DEFAULT_RETENTION_MS:
@@ -98,9 +105,9 @@ class GroupOffsets:
                     records.append(
                         offset_record(request.group_id, topic.name, one.partition_index, value)
                     )
-                codes.append(PartitionResult(one.partition_index, code))
-            results.append(CommittedTopic(topic.name, codes, topic.topic_id))
-        return Write(records, OffsetCommitResponse(results))
+                codes.append(OffsetCommitResponsePartition(one.partition_index, code))
+            results.append(OffsetCommitResponseTopic(topic.name, topic.topic_id, codes))
+        return Write(records, OffsetCommitResponseData(topics=results))
 
     def _is_too_large(self, metadata: str | None) -> bool:
         if metadata is None:
@@ -111,26 +118,27 @@ class GroupOffsets:
             size = len(metadata.encode("utf-16-le", "surrogatepass")) // 2
         return size > self.config.offset_metadata_max_bytes
 
-    def fetch(self, request: FetchOffsetsGroup) -> FetchedGroup:
+    def fetch(
+        self, request: OffsetFetchRequestGroup, *, require_stable: bool
+    ) -> OffsetFetchResponseGroup:
         """Return committed offsets; with ``require_stable``, those that may not be committed yet.
 
         The caller lets a response with ``require_stable`` wait until they are. Without a group all
         offsets are missing, which is no error.
         """
         group_id = request.group_id
-        is_latest = request.require_stable
-        exists = self.groups.get if is_latest else self.groups.committed
+        exists = self.groups.get if require_stable else self.groups.committed
         offsets: Mapping[str, Mapping[int, bytes]] = {}
         if exists(group_id) is not None:
             store = self.store
-            offsets = store.topics(group_id) if is_latest else store.committed_topics(group_id)
+            offsets = store.topics(group_id) if require_stable else store.committed_topics(group_id)
         if request.topics is None:
             topics = [_fetched_all(name, partitions) for name, partitions in offsets.items()]
         else:
             topics = [_fetched(topic, offsets.get(topic.name, {})) for topic in request.topics]
-        return FetchedGroup(group_id, topics=topics)
+        return OffsetFetchResponseGroup(group_id, topics)
 
-    def delete(self, request: OffsetDeleteRequest) -> Write:
+    def delete(self, request: OffsetDeleteRequestData) -> Write:
         """Return the tombstones of offsets of topics that the group is not subscribed to."""
         group = self.groups.get(request.group_id)
         if group is None:
@@ -144,13 +152,15 @@ class GroupOffsets:
             partitions = topics.get(topic.name, {})
             if code == 0:
                 records += [
-                    offset_tombstone(request.group_id, topic.name, partition)
-                    for partition in topic.partition_indexes
-                    if partition in partitions
+                    offset_tombstone(request.group_id, topic.name, one.partition_index)
+                    for one in topic.partitions
+                    if one.partition_index in partitions
                 ]
-            codes = [PartitionResult(partition, code) for partition in topic.partition_indexes]
-            results.append(CommittedTopic(topic.name, codes))
-        return Write(records, OffsetDeleteResponse(topics=results))
+            codes = [
+                OffsetDeleteResponsePartition(one.partition_index, code) for one in topic.partitions
+            ]
+            results.append(OffsetDeleteResponseTopic(topic.name, codes))
+        return Write(records, OffsetDeleteResponseData(topics=results))
 
     def tombstones(self, group_id: str) -> list[GroupRecord]:
         """Return the tombstones of all offsets of a group."""
@@ -213,7 +223,7 @@ class GroupOffsets:
 
 
 def _value(
-    partition: CommitPartition, topic_id: Uuid, now_ms: int, expire_timestamp: int
+    partition: OffsetCommitRequestPartition, topic_id: Uuid, now_ms: int, expire_timestamp: int
 ) -> OffsetCommitValue:
     return OffsetCommitValue(
         offset=partition.committed_offset,
@@ -225,24 +235,28 @@ def _value(
     )
 
 
-def _fetched(topic: FetchOffsetsTopic, offsets: Mapping[int, bytes]) -> FetchedTopic:
-    found: Sequence[FetchedOffset] = [
+def _fetched(
+    topic: OffsetFetchRequestTopic, offsets: Mapping[int, bytes]
+) -> OffsetFetchResponseTopic:
+    found = [
         _fetched_offset(partition, offsets.get(partition), topic.topic_id)
         for partition in topic.partition_indexes
     ]
-    return FetchedTopic(topic.name, list(found), topic.topic_id)
+    return OffsetFetchResponseTopic(topic.name, topic.topic_id, found)
 
 
-def _fetched_all(name: str, offsets: Mapping[int, bytes]) -> FetchedTopic:
+def _fetched_all(name: str, offsets: Mapping[int, bytes]) -> OffsetFetchResponseTopic:
     found = [_fetched_offset(partition, value, ZERO_UUID) for partition, value in offsets.items()]
-    return FetchedTopic(name, found)
+    return OffsetFetchResponseTopic(name, ZERO_UUID, found)
 
 
-def _fetched_offset(partition: int, value: bytes | None, topic_id: Uuid) -> FetchedOffset:
-    if value is None:
-        return FetchedOffset(partition)
-    offset = decode_offset(value)
+def _fetched_offset(
+    partition: int, value: bytes | None, topic_id: Uuid
+) -> OffsetFetchResponsePartition:
+    offset = _MISSING if value is None else decode_offset(value)
     # An offset of a topic that was deleted and created again is not of this topic (KIP-848).
     if ZERO_UUID not in (offset.topic_id, topic_id) and offset.topic_id != topic_id:
-        return FetchedOffset(partition)
-    return FetchedOffset(partition, offset.offset, offset.leader_epoch, offset.metadata)
+        offset = _MISSING
+    return OffsetFetchResponsePartition(
+        partition, offset.offset, offset.leader_epoch, offset.metadata
+    )

@@ -14,14 +14,12 @@ from kraft.broker.groups.group import ClassicGroup, GroupState
 from kraft.broker.groups.group_table import GroupTable
 from kraft.broker.groups.member import Call, GroupMember
 from kraft.broker.groups.records import group_record
-from kraft.broker.groups.requests import (
-    NO_MEMBER_ID,
-    JoinGroupResponse,
-    SyncGroupResponse,
-)
+from kraft.broker.groups.requests import NO_MEMBER_ID
 from kraft.broker.groups.timers import Timers
 from kraft.broker.groups.writes import GroupReply, Write
 from kraft.errors import NOT_COORDINATOR, REBALANCE_IN_PROGRESS, UNKNOWN_MEMBER_ID
+from kraft.protocol.join_group import JoinGroupResponseData
+from kraft.protocol.sync_group import SyncGroupResponseData
 
 #: A kind of timer, a group, and a member or "".
 TimerKey: TypeAlias = tuple[str, str, str]
@@ -50,20 +48,20 @@ class Rebalances:
 
     # Members that wait.
 
-    def reply_join(self, call: Call, response: JoinGroupResponse) -> None:
+    def reply_join(self, call: Call, response: JoinGroupResponseData) -> None:
         """Answer a JoinGroup now."""
         if call is not ANSWERED:
             self.replies.append(GroupReply(call, response))
 
     def answer_join(
-        self, group: ClassicGroup, member: GroupMember, response: JoinGroupResponse
+        self, group: ClassicGroup, member: GroupMember, response: JoinGroupResponseData
     ) -> None:
         """Answer the JoinGroup that a member waits for, if it does."""
         if member.awaiting_join is not None:
             self.reply_join(member.awaiting_join, response)
             group.await_join(member, None)
 
-    def answer_sync(self, member: GroupMember, response: SyncGroupResponse) -> bool:
+    def answer_sync(self, member: GroupMember, response: SyncGroupResponseData) -> bool:
         """Answer the SyncGroup that a member waits for; return whether it did."""
         if member.awaiting_sync is None:
             return False
@@ -77,22 +75,24 @@ class Rebalances:
 
         Kafka never answers the older one. Its client has given it up, so that no client can tell.
         """
-        rejected = JoinGroupResponse(REBALANCE_IN_PROGRESS, member_id=member.member_id)
+        rejected = JoinGroupResponseData(
+            error_code=REBALANCE_IN_PROGRESS, member_id=member.member_id
+        )
         self.answer_join(group, member, rejected)
         group.await_join(member, call)
 
     def await_sync(self, member: GroupMember, call: Call) -> None:
         """Let a SyncGroup wait, like `await_join`."""
-        self.answer_sync(member, SyncGroupResponse(REBALANCE_IN_PROGRESS))
+        self.answer_sync(member, SyncGroupResponseData(error_code=REBALANCE_IN_PROGRESS))
         member.awaiting_sync = call
 
     def fail_parked(self, member: GroupMember, call: Call, code: int) -> None:
         """Answer a call that a member waits for with an error; the member goes on waiting."""
         if member.awaiting_join is call:
-            self.reply_join(call, JoinGroupResponse(error_code=code))
+            self.reply_join(call, JoinGroupResponseData(error_code=code))
             member.awaiting_join = ANSWERED
         elif member.awaiting_sync is call:
-            self.replies.append(GroupReply(call, SyncGroupResponse(error_code=code)))
+            self.replies.append(GroupReply(call, SyncGroupResponseData(error_code=code)))
             member.awaiting_sync = ANSWERED
 
     def remove_member(self, group: ClassicGroup, member: GroupMember) -> None:
@@ -100,9 +100,9 @@ class Rebalances:
 
         Kafka does not answer a SyncGroup here; its client gives it up after request.timeout.ms.
         """
-        rejected = JoinGroupResponse(UNKNOWN_MEMBER_ID, member_id=NO_MEMBER_ID)
+        rejected = JoinGroupResponseData(error_code=UNKNOWN_MEMBER_ID, member_id=NO_MEMBER_ID)
         self.answer_join(group, member, rejected)
-        self.answer_sync(member, SyncGroupResponse(UNKNOWN_MEMBER_ID))
+        self.answer_sync(member, SyncGroupResponseData(error_code=UNKNOWN_MEMBER_ID))
         group.remove(member.member_id)
 
     def schedule_heartbeat(
@@ -191,12 +191,12 @@ class Rebalances:
 
     def joined(
         self, group: ClassicGroup, member_id: str, skip_assignment: bool = False
-    ) -> JoinGroupResponse:
+    ) -> JoinGroupResponseData:
         """Return the response that tells a member its generation; the leader gets all members."""
         members = []
         if group.leader_id == member_id:
             members = [one.joined(group.protocol_name) for one in group.members.values()]
-        return JoinGroupResponse(
+        return JoinGroupResponseData(
             generation_id=group.generation_id,
             protocol_type=group.protocol_type,
             protocol_name=group.protocol_name,
@@ -216,7 +216,13 @@ class Rebalances:
         kind = group.protocol_type if code == 0 else None
         for member in group.members.values():
             member.assignment = assignments.get(member.member_id, b"")
-            if self.answer_sync(member, SyncGroupResponse(code, kind, name, member.assignment)):
+            response = SyncGroupResponseData(
+                error_code=code,
+                protocol_type=kind,
+                protocol_name=name,
+                assignment=member.assignment,
+            )
+            if self.answer_sync(member, response):
                 # The session may have ended while the member waited, which does not count.
                 self.schedule_heartbeat(group, member, now_ms)
 
@@ -290,9 +296,11 @@ class Rebalances:
         """Send all members that wait to another coordinator."""
         for group in self.groups:
             for member in group.members.values():
-                moved = JoinGroupResponse(NOT_COORDINATOR, member_id=member.member_id)
+                moved = JoinGroupResponseData(
+                    error_code=NOT_COORDINATOR, member_id=member.member_id
+                )
                 self.answer_join(group, member, moved)
-                self.answer_sync(member, SyncGroupResponse(NOT_COORDINATOR))
+                self.answer_sync(member, SyncGroupResponseData(error_code=NOT_COORDINATOR))
 
     def cancel_timers(self, group: ClassicGroup) -> None:
         """Cancel the timers of a group that is deleted."""

@@ -12,18 +12,16 @@ from collections.abc import Mapping, Sequence
 from kraft._core.codec.message_schema import Uuid
 from kraft.broker.groups.config import GroupCoordinatorConfig
 from kraft.broker.groups.coordinator import CoordinatorState, GroupCoordinator, OffsetsLog
-from kraft.broker.groups.error_responses import error_response
+from kraft.broker.groups.error_responses import delete_error, error_response, fetch_error
 from kraft.broker.groups.errors import GroupError
 from kraft.broker.groups.member import Call
 from kraft.broker.groups.partitioning import partition_of_group
-from kraft.broker.groups.requests import (
-    ClientContext,
-    GroupDescription,
-    GroupRequest,
-    GroupSummary,
-)
+from kraft.broker.groups.requests import ClientContext, GroupRequest
 from kraft.broker.groups.writes import GroupReply
 from kraft.errors import NOT_COORDINATOR
+from kraft.protocol.describe_groups import DescribedGroup
+from kraft.protocol.list_groups import ListedGroup
+from kraft.protocol.offset_fetch import OffsetFetchRequestGroup
 
 
 class GroupCoordinators:
@@ -80,20 +78,41 @@ class GroupCoordinators:
             return [GroupReply(call, error_response(request, NOT_COORDINATOR))]
         return coordinator.handle(call, context, request, now_ms, random_id)
 
+    def fetch_offsets(
+        self,
+        call: Call,
+        request: OffsetFetchRequestGroup,
+        now_ms: int,
+        *,
+        require_stable: bool = False,
+    ) -> list[GroupReply]:
+        """Answer one group of an OffsetFetch like `GroupCoordinator.fetch_offsets`."""
+        coordinator = self._coordinators.get(self.partition_of(request.group_id))
+        if coordinator is None:
+            return [GroupReply(call, fetch_error(request.group_id, NOT_COORDINATOR))]
+        return coordinator.fetch_offsets(call, request, now_ms, require_stable=require_stable)
+
+    def delete_group(self, call: Call, group_id: str, now_ms: int) -> list[GroupReply]:
+        """Delete one group of a DeleteGroups like `GroupCoordinator.delete_group`."""
+        coordinator = self._coordinators.get(self.partition_of(group_id))
+        if coordinator is None:
+            return [GroupReply(call, delete_error(group_id, NOT_COORDINATOR))]
+        return coordinator.delete_group(call, group_id, now_ms)
+
     def list_groups(
         self, states_filter: Sequence[str] = (), types_filter: Sequence[str] = ()
-    ) -> list[GroupSummary]:
+    ) -> list[ListedGroup]:
         """Return the groups of all partitions that this broker leads.
 
         Raises GroupError (COORDINATOR_LOAD_IN_PROGRESS) while one of them is loading.
         """
-        listed: list[GroupSummary] = []
+        listed: list[ListedGroup] = []
         for coordinator in self._coordinators.values():
             if coordinator.state is not CoordinatorState.CLOSED:
                 listed += coordinator.listing.list(states_filter, types_filter)
         return listed
 
-    def describe_group(self, group_id: str, api_version: int) -> GroupDescription:
+    def describe_group(self, group_id: str, api_version: int) -> DescribedGroup:
         """Return a group for DescribeGroups, or its error."""
         coordinator = self._coordinators.get(self.partition_of(group_id))
         try:
@@ -101,7 +120,7 @@ class GroupCoordinators:
                 raise GroupError(NOT_COORDINATOR, "another broker leads the partition")
             return coordinator.listing.describe(group_id, api_version)
         except GroupError as error:
-            return GroupDescription(group_id, error.kafka_code)
+            return DescribedGroup(group_id=group_id, error_code=error.kafka_code)
 
     def delete_topics(self, deleted: Mapping[str, Uuid], now_ms: int) -> list[GroupReply]:
         """Delete the committed offsets of deleted topics, given by name and id."""

@@ -157,27 +157,27 @@ public final class GroupRequests {
         GroupCoordinatorService service = world.service;
         BufferSupplier buffers = BufferSupplier.NO_CACHING;
         switch (step.get("kind").asText()) {
-            case "JoinGroupRequest":
+            case "JoinGroupRequestData":
                 reply(call, service.joinGroup(context(ApiKeys.JOIN_GROUP, version, client),
                         JoinGroupRequestDataJsonConverter.read(body, (short) 9), buffers),
                     found -> JoinGroupResponseDataJsonConverter.write(found, (short) 9));
                 break;
-            case "SyncGroupRequest":
+            case "SyncGroupRequestData":
                 reply(call, service.syncGroup(context(ApiKeys.SYNC_GROUP, 5, client),
                         SyncGroupRequestDataJsonConverter.read(body, (short) 5), buffers),
                     found -> SyncGroupResponseDataJsonConverter.write(found, (short) 5));
                 break;
-            case "HeartbeatRequest":
+            case "HeartbeatRequestData":
                 reply(call, service.heartbeat(context(ApiKeys.HEARTBEAT, 4, client),
                         HeartbeatRequestDataJsonConverter.read(body, (short) 4)),
                     found -> HeartbeatResponseDataJsonConverter.write(found, (short) 4));
                 break;
-            case "LeaveGroupRequest":
+            case "LeaveGroupRequestData":
                 reply(call, service.leaveGroup(context(ApiKeys.LEAVE_GROUP, 5, client),
                         LeaveGroupRequestDataJsonConverter.read(body, (short) 5)),
                     found -> LeaveGroupResponseDataJsonConverter.write(found, (short) 5));
                 break;
-            case "OffsetCommitRequest":
+            case "OffsetCommitRequestData":
                 OffsetCommitRequestData commit =
                     OffsetCommitRequestDataJsonConverter.read(body, (short) 9);
                 commit.setRetentionTimeMs(step.get("retention").asLong());
@@ -189,7 +189,7 @@ public final class GroupRequests {
                         context(ApiKeys.OFFSET_COMMIT, version, client), commit, buffers),
                     found -> OffsetCommitResponseDataJsonConverter.write(found, (short) 9));
                 break;
-            case "FetchOffsetsGroup":
+            case "OffsetFetchRequestGroup":
                 OffsetFetchRequestData.OffsetFetchRequestGroup group =
                     OffsetFetchRequestDataJsonConverter.read(body, (short) 9).groups().get(0);
                 for (int i = 0; group.topics() != null && i < group.topics().size(); i++) {
@@ -202,14 +202,14 @@ public final class GroupRequests {
                         new OffsetFetchResponseData().setGroups(List.of(found)),
                         (short) 9).get("groups").get(0));
                 break;
-            case "OffsetDeleteRequest":
+            case "OffsetDeleteRequestData":
                 reply(call, service.deleteOffsets(context(ApiKeys.OFFSET_DELETE, 0, client),
                         OffsetDeleteRequestDataJsonConverter.read(body, (short) 0), buffers),
                     found -> OffsetDeleteResponseDataJsonConverter.write(found, (short) 0));
                 break;
             default:
                 // Not the service: it first asks for share groups, and waits for all records.
-                List<String> ids = List.of(body.get("groupId").asText());
+                List<String> ids = List.of(body.get("groupsNames").get(0).asText());
                 RequestContext deleting = context(ApiKeys.DELETE_GROUPS, 2, client);
                 reply(call, world.runtime.scheduleWriteOperation(
                         "delete groups", GroupWorld.PARTITION,

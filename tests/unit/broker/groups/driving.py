@@ -2,31 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TypeVar
 
 from kraft._core.codec.message_schema import ZERO_UUID, Uuid
 from kraft.broker.groups import ClientContext, GroupCoordinator, GroupCoordinatorConfig
-from kraft.broker.groups.requests import (
-    CommitPartition,
-    CommitTopic,
-    FetchedGroup,
-    FetchOffsetsGroup,
-    GroupRequest,
-    GroupResponse,
-    HeartbeatRequest,
-    HeartbeatResponse,
-    JoinGroupRequest,
-    JoinGroupResponse,
-    JoinProtocol,
-    LeaveGroupRequest,
-    LeaveGroupResponse,
-    MemberIdentity,
-    OffsetCommitRequest,
-    OffsetCommitResponse,
-    SyncAssignment,
-    SyncGroupRequest,
-)
+from kraft.broker.groups.requests import GroupRequest, GroupResponse
 from kraft.broker.groups.writes import GroupReply
+from kraft.protocol.heartbeat import HeartbeatRequestData, HeartbeatResponseData
+from kraft.protocol.join_group import (
+    JoinGroupRequestData,
+    JoinGroupRequestProtocol,
+    JoinGroupResponseData,
+)
+from kraft.protocol.leave_group import LeaveGroupRequestData, LeaveGroupResponseData, LeavingMember
+from kraft.protocol.offset_commit import (
+    OffsetCommitRequestData,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponseData,
+)
+from kraft.protocol.offset_fetch import (
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchResponseGroup,
+)
+from kraft.protocol.sync_group import SyncGroupRequestAssignment, SyncGroupRequestData
 from tests.harness.group_log import MemoryLog
 
 SUBSCRIPTION = b"\0\0\0\0\0\1\0\1t\xff\xff\xff\xff"  # topic t
@@ -63,10 +64,30 @@ class Driver:
 
     def send(self, request: GroupRequest, version: int = 9, client: str = "c") -> int:
         """Send a request; return the call, whose response is in ``replies`` when it is ready."""
+        context = ClientContext(client, "/host", version)
+        handle = self.coordinator.handle
+        return self._call(lambda call: handle(call, context, request, self.now_ms, f"id{call}"))
+
+    def fetch(
+        self,
+        group: str = "g",
+        topics: list[OffsetFetchRequestTopic] | None = None,
+        *,
+        stable: bool = False,
+    ) -> int:
+        """Fetch offsets of a group, all without ``topics``; return the call like `send`."""
+        request = OffsetFetchRequestGroup(group, topics=topics)
+        fetch = self.coordinator.fetch_offsets
+        return self._call(lambda call: fetch(call, request, self.now_ms, require_stable=stable))
+
+    def delete_group(self, group: str = "g") -> int:
+        """Delete a group; return the call like `send`."""
+        return self._call(lambda call: self.coordinator.delete_group(call, group, self.now_ms))
+
+    def _call(self, ask: Callable[[int], list[GroupReply]]) -> int:
         self._calls += 1
         call = self._calls
-        context = ClientContext(client, "/host", version)
-        self.take(self.coordinator.handle(call, context, request, self.now_ms, f"id{call}"))
+        self.take(ask(call))
         if self.commits:
             self.commit()
         return call
@@ -100,7 +121,7 @@ class Driver:
 
     def new_member_id(self, group: str = "g", names: tuple[str, ...] = ("range",)) -> str:
         """Return the id that a new dynamic member is given."""
-        response = self.answer(join(group, names=names), JoinGroupResponse)
+        response = self.answer(join(group, names=names), JoinGroupResponseData)
         assert response.error_code == 79
         return response.member_id
 
@@ -112,17 +133,17 @@ class Driver:
             calls.append(self.send(join(group, member_id, instance)))
         while any(call not in self.replies for call in calls):
             self.advance(self.config.group_initial_rebalance_delay_ms)
-        joined = [self.response(call, JoinGroupResponse) for call in calls]
+        joined = [self.response(call, JoinGroupResponseData) for call in calls]
         ids = [one.member_id for one in joined]
         leader = joined[0].leader
         order = sorted(
             zip(ids, instances or (None,), strict=True), key=lambda one: one[0] == leader
         )
         for member_id, instance in order:
-            given = [SyncAssignment(one, one.encode()) for one in ids]
+            given = [SyncGroupRequestAssignment(one, one.encode()) for one in ids]
             assignments = given if member_id == leader else []
             self.send(
-                SyncGroupRequest(
+                SyncGroupRequestData(
                     group, joined[0].generation_id, member_id, instance, None, None, assignments
                 )
             )
@@ -133,18 +154,20 @@ class Driver:
         return self.coordinator.listing.describe(group, 6).group_state
 
     def heartbeat(self, member_id: str, generation: int = 1, instance: str | None = None) -> int:
-        request = HeartbeatRequest("g", generation, member_id, instance)
-        return self.answer(request, HeartbeatResponse).error_code
+        request = HeartbeatRequestData("g", generation, member_id, instance)
+        return self.answer(request, HeartbeatResponseData).error_code
 
     def sync(
         self, member_id: str, assignments: dict[str, bytes] | None = None, generation: int = 1
     ) -> int:
-        given = [SyncAssignment(one, value) for one, value in (assignments or {}).items()]
-        return self.send(SyncGroupRequest("g", generation, member_id, assignments=given))
+        given = [
+            SyncGroupRequestAssignment(one, value) for one, value in (assignments or {}).items()
+        ]
+        return self.send(SyncGroupRequestData("g", generation, member_id, assignments=given))
 
     def leave(self, *members: tuple[str, str | None]) -> list[int]:
-        request = LeaveGroupRequest("g", [MemberIdentity(*member) for member in members])
-        response = self.answer(request, LeaveGroupResponse)
+        request = LeaveGroupRequestData("g", members=[LeavingMember(*member) for member in members])
+        response = self.answer(request, LeaveGroupResponseData)
         assert response.error_code == 0
         return [one.error_code for one in response.members]
 
@@ -165,12 +188,12 @@ class Driver:
         request = commit(
             offset, topic, partition, group, generation, member_id, topic_id, retention_ms
         )
-        response = self.answer(request, OffsetCommitResponse)
+        response = self.answer(request, OffsetCommitResponseData)
         return response.topics[0].partitions[0].error_code
 
     def offsets(self, group: str = "g", *, stable: bool = False) -> dict[tuple[str, int], int]:
         """Return all committed offsets of a group by topic and partition."""
-        response = self.answer(FetchOffsetsGroup(group, None, stable), FetchedGroup)
+        response = self.response(self.fetch(group, stable=stable), OffsetFetchResponseGroup)
         assert response.error_code == 0
         return {
             (topic.name, one.partition_index): one.committed_offset
@@ -189,10 +212,12 @@ def join(
     session_ms: int = 10_000,
     rebalance_ms: int = 60_000,
     metadata: bytes = SUBSCRIPTION,
-) -> JoinGroupRequest:
+) -> JoinGroupRequestData:
     """Return a JoinGroup with these protocols."""
-    protocols = [JoinProtocol(name, metadata) for name in names]
-    return JoinGroupRequest(group, session_ms, rebalance_ms, member_id, kind, protocols, instance)
+    protocols = [JoinGroupRequestProtocol(name, metadata) for name in names]
+    return JoinGroupRequestData(
+        group, session_ms, rebalance_ms, member_id, instance, kind, protocols
+    )
 
 
 def commit(
@@ -205,8 +230,8 @@ def commit(
     topic_id: Uuid = ZERO_UUID,
     retention_ms: int = -1,
     metadata: str | None = None,
-) -> OffsetCommitRequest:
+) -> OffsetCommitRequestData:
     """Return a commit of one offset."""
-    partitions = [CommitPartition(partition, offset, -1, metadata)]
-    topics = [CommitTopic(topic, partitions, topic_id)]
-    return OffsetCommitRequest(group, generation, member_id, topics, None, retention_ms)
+    partitions = [OffsetCommitRequestPartition(partition, offset, -1, metadata)]
+    topics = [OffsetCommitRequestTopic(topic, topic_id, partitions)]
+    return OffsetCommitRequestData(group, generation, member_id, None, retention_ms, topics)

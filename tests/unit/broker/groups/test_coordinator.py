@@ -26,18 +26,6 @@ from kraft.broker.groups.records import (
     offset_key,
     offset_record,
 )
-from kraft.broker.groups.requests import (
-    DeletedGroup,
-    DeleteGroupRequest,
-    FetchedGroup,
-    FetchOffsetsGroup,
-    GroupDescription,
-    GroupSummary,
-    HeartbeatRequest,
-    HeartbeatResponse,
-    JoinGroupResponse,
-    OffsetCommitResponse,
-)
 from kraft.errors import (
     COORDINATOR_LOAD_IN_PROGRESS,
     GROUP_ID_NOT_FOUND,
@@ -45,6 +33,13 @@ from kraft.errors import (
     NOT_ENOUGH_REPLICAS,
     CorruptRecordError,
 )
+from kraft.protocol.delete_groups import DeletableGroupResult
+from kraft.protocol.describe_groups import DescribedGroup
+from kraft.protocol.heartbeat import HeartbeatRequestData, HeartbeatResponseData
+from kraft.protocol.join_group import JoinGroupResponseData
+from kraft.protocol.list_groups import ListedGroup
+from kraft.protocol.offset_commit import OffsetCommitResponseData
+from kraft.protocol.offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponseGroup
 from tests.harness.group_log import MemoryLog
 from tests.unit.broker.groups.driving import Driver, commit, join
 
@@ -54,10 +49,11 @@ CONTEXT = ClientContext("c", "/host", 9)
 def test_a_loading_coordinator_only_answers_heartbeats() -> None:
     coordinator = GroupCoordinator(GroupCoordinatorConfig(), MemoryLog())
     assert coordinator.state is CoordinatorState.LOADING
-    [(call, response)] = coordinator.handle(7, CONTEXT, FetchOffsetsGroup("g"), 0)
-    assert (call, response) == (7, FetchedGroup("g", COORDINATOR_LOAD_IN_PROGRESS))
-    [(_, alive)] = coordinator.handle(8, CONTEXT, HeartbeatRequest("g", 1, "m"), 0)
-    assert alive == HeartbeatResponse(0)
+    [(call, response)] = coordinator.fetch_offsets(7, OffsetFetchRequestGroup("g"), 0)
+    loading = OffsetFetchResponseGroup("g", error_code=COORDINATOR_LOAD_IN_PROGRESS)
+    assert (call, response) == (7, loading)
+    [(_, alive)] = coordinator.handle(8, CONTEXT, HeartbeatRequestData("g", 1, "m"), 0)
+    assert alive == HeartbeatResponseData()
     with pytest.raises(GroupError, match="loading"):
         coordinator.listing.list()
 
@@ -109,16 +105,16 @@ def test_what_is_not_committed_is_loaded_and_seen_when_it_is() -> None:
     high_watermark = driver.log.end_offset
     driver.commit_offset(7, group="old")
     driver.commit_offset(8, group="new")
-    driver.send(DeleteGroupRequest("deleted"))
+    driver.delete_group("deleted")
     again = Driver(log=driver.log, high_watermark=high_watermark, commits=False)
     assert again.offsets("old") == {("t", 0): 5}
     assert again.offsets("deleted") == {("t", 0): 6}
     assert again.offsets("new") == {}
     assert [again.state(group) for group in ("new", "deleted")] == ["Dead", "Empty"]
-    call = again.send(DeleteGroupRequest("deleted"))
+    call = again.delete_group("deleted")
     assert call not in again.replies  # its result rests on what is not committed
     again.commit()
-    assert again.response(call, DeletedGroup).error_code == GROUP_ID_NOT_FOUND
+    assert again.response(call, DeletableGroupResult).error_code == GROUP_ID_NOT_FOUND
     assert again.offsets("old") == {("t", 0): 7}
     assert [again.state(group) for group in ("new", "deleted")] == ["Empty", "Dead"]
 
@@ -137,13 +133,15 @@ def test_a_closed_coordinator_sends_all_that_waits_elsewhere() -> None:
     driver.send(commit(1, group="other"))
     replies = dict(driver.coordinator.close())
     response = replies[joining]
-    assert isinstance(response, JoinGroupResponse)
+    assert isinstance(response, JoinGroupResponseData)
     assert response.error_code == NOT_COORDINATOR
-    [committed] = [one for one in replies.values() if isinstance(one, OffsetCommitResponse)]
+    [committed] = [one for one in replies.values() if isinstance(one, OffsetCommitResponseData)]
     assert committed.topics[0].partitions[0].error_code == NOT_COORDINATOR
     assert driver.coordinator.next_deadline_ms() is None
-    [(_, late)] = driver.coordinator.handle(99, CONTEXT, FetchOffsetsGroup("g"), 0)
-    assert late == FetchedGroup("g", NOT_COORDINATOR)
+    [(_, late)] = driver.coordinator.fetch_offsets(99, OffsetFetchRequestGroup("g"), 0)
+    assert late == OffsetFetchResponseGroup("g", error_code=NOT_COORDINATOR)
+    [(_, late)] = driver.coordinator.delete_group(100, "g", 0)
+    assert late == DeletableGroupResult("g", NOT_COORDINATOR)
 
 
 def test_a_damaged_log_closes_the_coordinator() -> None:
@@ -171,7 +169,7 @@ def test_a_group_appears_when_its_record_is_committed() -> None:
     driver.send(join())
     assert driver.coordinator.listing.list() == []
     driver.commit()
-    assert driver.coordinator.listing.list() == [GroupSummary("g", "", "Empty")]
+    assert driver.coordinator.listing.list() == [ListedGroup("g", "", "Empty", "classic")]
 
 
 def test_a_failed_append_takes_back_only_its_own_changes() -> None:
@@ -190,8 +188,8 @@ def test_groups_are_listed_by_state_and_type() -> None:
     driver.stable_group()
     driver.commit_offset(1, group="other")
     listing = driver.coordinator.listing
-    stable = GroupSummary("g", "consumer", "Stable")
-    empty = GroupSummary("other", "", "Empty")
+    stable = ListedGroup("g", "consumer", "Stable", "classic")
+    empty = ListedGroup("other", "", "Empty", "classic")
     assert listing.list() == listing.list((), ("Classic",)) == [stable, empty]
     assert listing.list(("stable",)) == [stable]
     assert listing.list((" EMPTY", "Dead")) == [empty]
@@ -216,7 +214,7 @@ def test_a_group_is_described_with_its_members() -> None:
 def test_a_group_that_does_not_exist_is_dead() -> None:
     """KIP-1043: an error from version 6 on."""
     listing = Driver().coordinator.listing
-    assert listing.describe("x", 5) == GroupDescription("x", group_state="Dead")
+    assert listing.describe("x", 5) == DescribedGroup(group_id="x", group_state="Dead")
     described = listing.describe("x", 6)
     assert (described.error_code, described.error_message) == (
         GROUP_ID_NOT_FOUND,
@@ -321,13 +319,22 @@ def test_a_broker_coordinates_the_groups_of_its_partitions() -> None:
         coordinators.list_groups()
     coordinator.loaded(0, 0)
     assert coordinators.elect(0, 1, log) == (coordinator, [])
-    [(_, elsewhere)] = coordinators.handle(1, CONTEXT, FetchOffsetsGroup("a"), 0)
-    assert elsewhere == FetchedGroup("a", NOT_COORDINATOR)
+    [(_, elsewhere)] = coordinators.handle(1, CONTEXT, HeartbeatRequestData("a", 1, "m"), 0)
+    assert elsewhere == HeartbeatResponseData(error_code=NOT_COORDINATOR)
+    [(_, elsewhere)] = coordinators.fetch_offsets(1, OffsetFetchRequestGroup("a"), 0)
+    assert elsewhere == OffsetFetchResponseGroup("a", error_code=NOT_COORDINATOR)
+    [(_, elsewhere)] = coordinators.delete_group(1, "a", 0)
+    assert elsewhere == DeletableGroupResult("a", NOT_COORDINATOR)
     assert coordinators.describe_group("a", 6).error_code == NOT_COORDINATOR
     assert coordinators.handle(2, CONTEXT, commit(1, group="b"), 0) == []
     [(call, _)] = coordinators.advance(0, log.end_offset, 0)
     assert call == 2
     assert [one.group_id for one in coordinators.list_groups()] == ["b"]
+    [(_, fetched)] = coordinators.fetch_offsets(2, OffsetFetchRequestGroup("b"), 0)
+    assert isinstance(fetched, OffsetFetchResponseGroup)
+    assert fetched.topics[0].partitions[0].committed_offset == 1
+    [(_, missing)] = coordinators.delete_group(2, "d", 0)
+    assert missing == DeletableGroupResult("d", GROUP_ID_NOT_FOUND)
     assert coordinators.next_deadline_ms() == 600_000
     assert coordinators.expire(1) == []
     assert coordinators.delete_topics({}, 1) == []

@@ -3,17 +3,6 @@
 from __future__ import annotations
 
 from kraft.broker.groups.records import GroupMetadataValue
-from kraft.broker.groups.requests import (
-    HeartbeatRequest,
-    HeartbeatResponse,
-    JoinGroupResponse,
-    LeaveGroupRequest,
-    LeaveGroupResponse,
-    MemberIdentity,
-    SyncAssignment,
-    SyncGroupRequest,
-    SyncGroupResponse,
-)
 from kraft.errors import (
     COORDINATOR_NOT_AVAILABLE,
     FENCED_INSTANCE_ID,
@@ -24,6 +13,14 @@ from kraft.errors import (
     REBALANCE_IN_PROGRESS,
     UNKNOWN_MEMBER_ID,
 )
+from kraft.protocol.heartbeat import HeartbeatRequestData, HeartbeatResponseData
+from kraft.protocol.join_group import JoinGroupResponseData
+from kraft.protocol.leave_group import LeaveGroupRequestData, LeaveGroupResponseData, LeavingMember
+from kraft.protocol.sync_group import (
+    SyncGroupRequestAssignment,
+    SyncGroupRequestData,
+    SyncGroupResponseData,
+)
 from tests.unit.broker.groups.driving import Driver, join
 
 
@@ -31,13 +28,13 @@ def completing_group(driver: Driver, count: int = 2) -> tuple[str, list[str]]:
     """Return the leader and the followers of a group that waits for its assignment."""
     calls = [driver.send(join(member_id=driver.new_member_id())) for _ in range(count)]
     driver.advance(6_000)
-    responses = [driver.response(call, JoinGroupResponse) for call in calls]
+    responses = [driver.response(call, JoinGroupResponseData) for call in calls]
     leader = responses[0].leader
     return leader, [one.member_id for one in responses if one.member_id != leader]
 
 
-def synced(driver: Driver, call: int) -> SyncGroupResponse:
-    return driver.response(call, SyncGroupResponse)
+def synced(driver: Driver, call: int) -> SyncGroupResponseData:
+    return driver.response(call, SyncGroupResponseData)
 
 
 def test_followers_wait_for_the_leaders_assignment_to_be_committed() -> None:
@@ -77,15 +74,15 @@ def test_sync_is_rejected_for_other_members_generations_and_protocols() -> None:
     driver = Driver()
     leader, _ = completing_group(driver)
     for request, code in (
-        (SyncGroupRequest("", 1, leader), INVALID_GROUP_ID),
-        (SyncGroupRequest("other", 1, leader), UNKNOWN_MEMBER_ID),
-        (SyncGroupRequest("g", 1, "nobody"), UNKNOWN_MEMBER_ID),
-        (SyncGroupRequest("g", 1, leader, "i"), UNKNOWN_MEMBER_ID),
-        (SyncGroupRequest("g", 2, leader), ILLEGAL_GENERATION),
-        (SyncGroupRequest("g", 1, leader, None, "connect"), INCONSISTENT_GROUP_PROTOCOL),
-        (SyncGroupRequest("g", 1, leader, None, "consumer", "x"), INCONSISTENT_GROUP_PROTOCOL),
+        (SyncGroupRequestData("", 1, leader), INVALID_GROUP_ID),
+        (SyncGroupRequestData("other", 1, leader), UNKNOWN_MEMBER_ID),
+        (SyncGroupRequestData("g", 1, "nobody"), UNKNOWN_MEMBER_ID),
+        (SyncGroupRequestData("g", 1, leader, "i"), UNKNOWN_MEMBER_ID),
+        (SyncGroupRequestData("g", 2, leader), ILLEGAL_GENERATION),
+        (SyncGroupRequestData("g", 1, leader, None, "connect"), INCONSISTENT_GROUP_PROTOCOL),
+        (SyncGroupRequestData("g", 1, leader, None, "consumer", "x"), INCONSISTENT_GROUP_PROTOCOL),
     ):
-        assert driver.answer(request, SyncGroupResponse).error_code == code
+        assert driver.answer(request, SyncGroupResponseData).error_code == code
 
 
 def test_a_new_member_interrupts_those_who_wait_for_their_assignment() -> None:
@@ -181,8 +178,8 @@ def test_heartbeats_are_rejected_for_other_members_generations_and_groups() -> N
     assert driver.heartbeat(member, 1, "other") == UNKNOWN_MEMBER_ID
     assert driver.heartbeat(member, 2, "i") == ILLEGAL_GENERATION
     for group, code in (("", INVALID_GROUP_ID), ("other", UNKNOWN_MEMBER_ID)):
-        request = HeartbeatRequest(group, 1, member)
-        assert driver.answer(request, HeartbeatResponse).error_code == code
+        request = HeartbeatRequestData(group, 1, member)
+        assert driver.answer(request, HeartbeatResponseData).error_code == code
 
 
 def test_a_heartbeat_waits_for_records_before_it() -> None:
@@ -190,10 +187,10 @@ def test_a_heartbeat_waits_for_records_before_it() -> None:
     [member] = driver.stable_group()
     driver.commits = False
     driver.send(join("other"))
-    call = driver.send(HeartbeatRequest("g", 1, member))
+    call = driver.send(HeartbeatRequestData("g", 1, member))
     assert call not in driver.replies
     driver.commit()
-    assert driver.response(call, HeartbeatResponse).error_code == 0
+    assert driver.response(call, HeartbeatResponseData).error_code == 0
 
 
 # Leaving.
@@ -225,15 +222,15 @@ def test_a_pending_member_leaves() -> None:
     call = driver.send(join(member_id=member))
     assert call not in driver.replies
     assert driver.leave((pending, None)) == [0]
-    assert driver.response(call, JoinGroupResponse).generation_id == 2
+    assert driver.response(call, JoinGroupResponseData).generation_id == 2
 
 
 def test_a_leave_of_a_group_that_does_not_exist_fails_by_member() -> None:
-    request = LeaveGroupRequest("other", [MemberIdentity("m", "i")])
-    response = Driver().answer(request, LeaveGroupResponse)
+    request = LeaveGroupRequestData("other", members=[LeavingMember("m", "i")])
+    response = Driver().answer(request, LeaveGroupResponseData)
     assert (response.error_code, response.members[0].error_code) == (0, UNKNOWN_MEMBER_ID)
-    request = LeaveGroupRequest("", [MemberIdentity("m")])
-    assert Driver().answer(request, LeaveGroupResponse).error_code == INVALID_GROUP_ID
+    request = LeaveGroupRequestData("", members=[LeavingMember("m")])
+    assert Driver().answer(request, LeaveGroupResponseData).error_code == INVALID_GROUP_ID
 
 
 def test_the_group_waits_for_the_others_when_its_leader_leaves() -> None:
@@ -247,7 +244,7 @@ def test_the_group_waits_for_the_others_when_its_leader_leaves() -> None:
     driver.leave((leader, None))
     assert driver.state() == "PreparingRebalance"
     calls = [driver.send(join(member_id=one)) for one in others]
-    responses = [driver.response(call, JoinGroupResponse) for call in calls]
+    responses = [driver.response(call, JoinGroupResponseData) for call in calls]
     assert {one.generation_id for one in responses} == {2}
     assert responses[0].leader in others
 
@@ -255,8 +252,8 @@ def test_the_group_waits_for_the_others_when_its_leader_leaves() -> None:
 def test_assignments_of_unknown_members_are_not_stored() -> None:
     driver = Driver()
     leader, _ = completing_group(driver, 1)
-    given = [SyncAssignment("stranger", b"S"), SyncAssignment(leader, b"L")]
-    driver.send(SyncGroupRequest("g", 1, leader, assignments=given))
+    given = [SyncGroupRequestAssignment("stranger", b"S"), SyncGroupRequestAssignment(leader, b"L")]
+    driver.send(SyncGroupRequestData("g", 1, leader, assignments=given))
     value = driver.log.records()[-1][1]
     assert isinstance(value, GroupMetadataValue)
     assert [one.member_id for one in value.members] == [leader]

@@ -5,12 +5,6 @@ from __future__ import annotations
 import pytest
 
 from kraft.broker.groups.records import GroupMetadataKey, GroupMetadataValue
-from kraft.broker.groups.requests import (
-    DeleteGroupRequest,
-    JoinGroupResponse,
-    SyncGroupRequest,
-    SyncGroupResponse,
-)
 from kraft.errors import (
     COORDINATOR_NOT_AVAILABLE,
     FENCED_INSTANCE_ID,
@@ -23,16 +17,18 @@ from kraft.errors import (
     REBALANCE_IN_PROGRESS,
     UNKNOWN_MEMBER_ID,
 )
+from kraft.protocol.join_group import JoinGroupResponseData
+from kraft.protocol.sync_group import SyncGroupRequestData, SyncGroupResponseData
 from tests.unit.broker.groups.driving import Driver, commit, join
 
 
-def joined(driver: Driver, call: int) -> JoinGroupResponse:
-    return driver.response(call, JoinGroupResponse)
+def joined(driver: Driver, call: int) -> JoinGroupResponseData:
+    return driver.response(call, JoinGroupResponseData)
 
 
 def test_a_new_member_is_given_an_id_to_join_with() -> None:
     driver = Driver()
-    response = driver.answer(join(), JoinGroupResponse)
+    response = driver.answer(join(), JoinGroupResponseData)
     assert (response.error_code, response.member_id) == (MEMBER_ID_REQUIRED, "c-id1")
     # The group exists from this record on, without the member.
     [(key, value)] = driver.log.records()
@@ -98,27 +94,27 @@ def test_the_generation_has_the_protocol_with_the_most_votes() -> None:
 def test_a_member_without_a_common_protocol_is_rejected(kind: str, names: tuple[str, ...]) -> None:
     driver = Driver()
     driver.stable_group()
-    response = driver.answer(join(kind=kind, names=names), JoinGroupResponse)
+    response = driver.answer(join(kind=kind, names=names), JoinGroupResponseData)
     assert response.error_code == INCONSISTENT_GROUP_PROTOCOL
 
 
 def test_session_timeouts_have_bounds() -> None:
     driver = Driver(group_min_session_timeout_ms=10, group_max_session_timeout_ms=20)
     for timeout_ms, code in ((9, INVALID_SESSION_TIMEOUT), (10, 79), (20, 79), (21, 26)):
-        response = driver.answer(join(session_ms=timeout_ms), JoinGroupResponse)
+        response = driver.answer(join(session_ms=timeout_ms), JoinGroupResponseData)
         assert response.error_code == code
 
 
 def test_a_group_needs_an_id() -> None:
-    response = Driver().answer(join("", "m"), JoinGroupResponse)
+    response = Driver().answer(join("", "m"), JoinGroupResponseData)
     assert (response.error_code, response.member_id) == (INVALID_GROUP_ID, "m")
 
 
 def test_an_unknown_member_is_rejected_with_and_without_a_group() -> None:
     driver = Driver()
-    assert driver.answer(join(member_id="m"), JoinGroupResponse).error_code == UNKNOWN_MEMBER_ID
+    assert driver.answer(join(member_id="m"), JoinGroupResponseData).error_code == UNKNOWN_MEMBER_ID
     driver.stable_group()
-    assert driver.answer(join(member_id="m"), JoinGroupResponse).error_code == UNKNOWN_MEMBER_ID
+    assert driver.answer(join(member_id="m"), JoinGroupResponseData).error_code == UNKNOWN_MEMBER_ID
 
 
 def test_a_pending_member_delays_the_rebalance_until_its_session_ends() -> None:
@@ -134,7 +130,7 @@ def test_a_pending_member_delays_the_rebalance_until_its_session_ends() -> None:
 def test_group_max_size_rejects_new_members() -> None:
     driver = Driver(group_max_size=2)
     driver.stable_group(None, None)
-    response = driver.answer(join(), JoinGroupResponse)
+    response = driver.answer(join(), JoinGroupResponseData)
     assert (response.error_code, response.member_id) == (GROUP_MAX_SIZE_REACHED, "")
 
 
@@ -144,7 +140,7 @@ def test_a_follower_that_rejoins_unchanged_gets_the_present_generation() -> None
     leader = driver.coordinator._groups.get("g")
     assert leader is not None
     [follower] = [one for one in members if one != leader.leader_id]
-    response = driver.answer(join(member_id=follower), JoinGroupResponse)
+    response = driver.answer(join(member_id=follower), JoinGroupResponseData)
     assert (response.generation_id, response.members) == (1, [])
     assert driver.state() == "Stable"
 
@@ -188,7 +184,7 @@ def test_a_new_member_that_nobody_answers_is_given_up_after_five_minutes() -> No
 def test_a_restarted_static_member_takes_its_place_without_a_rebalance() -> None:
     driver = Driver()
     old, other = driver.stable_group("i", None)
-    response = driver.answer(join(instance="i"), JoinGroupResponse)
+    response = driver.answer(join(instance="i"), JoinGroupResponseData)
     assert (response.error_code, response.generation_id) == (0, 1)
     assert response.member_id not in (old, other)
     assert driver.heartbeat(old, 1, "i") == FENCED_INSTANCE_ID
@@ -203,13 +199,13 @@ def test_a_restarted_static_leader_is_told_to_skip_the_assignment() -> None:
     """KIP-814."""
     driver = Driver()
     [old] = driver.stable_group("i")
-    response = driver.answer(join(instance="i"), JoinGroupResponse, version=9)
+    response = driver.answer(join(instance="i"), JoinGroupResponseData, version=9)
     assert response.skip_assignment
     assert response.leader == response.member_id
     assert len(response.members) == 1
     # Older clients are told of another leader, so that they do not assign partitions.
     newer = response.member_id
-    response = driver.answer(join(instance="i"), JoinGroupResponse, version=8)
+    response = driver.answer(join(instance="i"), JoinGroupResponseData, version=8)
     assert (response.leader, response.members, response.skip_assignment) == (newer, [], False)
     assert old != newer
 
@@ -256,7 +252,7 @@ def test_a_static_member_stays_through_a_rebalance_until_its_session_ends() -> N
 def test_an_unknown_instance_is_rejected() -> None:
     driver = Driver()
     [member] = driver.stable_group()
-    response = driver.answer(join(member_id=member, instance="x"), JoinGroupResponse)
+    response = driver.answer(join(member_id=member, instance="x"), JoinGroupResponseData)
     assert (response.error_code, response.protocol_name) == (UNKNOWN_MEMBER_ID, None)
 
 
@@ -281,7 +277,7 @@ def test_a_rebalance_timeout_of_nothing_does_not_stop_the_time(timeout_ms: int) 
 def test_a_group_whose_record_cannot_be_appended_does_not_exist() -> None:
     driver = Driver()
     driver.log.fails_with = NOT_ENOUGH_REPLICAS
-    response = driver.answer(join(), JoinGroupResponse, version=3)
+    response = driver.answer(join(), JoinGroupResponseData, version=3)
     assert response.error_code == COORDINATOR_NOT_AVAILABLE
     assert driver.state() == "Dead"
     assert driver.coordinator.group_count == 0
@@ -292,7 +288,7 @@ def test_a_group_whose_record_cannot_be_appended_does_not_exist() -> None:
 def test_the_late_failure_of_a_deleted_group_leaves_the_next_group_of_its_id_alone() -> None:
     driver = Driver(commits=False)
     driver.send(join())
-    driver.send(DeleteGroupRequest("g"))
+    driver.delete_group()
     driver.now_ms += 4_000
     call = driver.send(join(), version=3)
     driver.now_ms += 1_000  # the first group's record is not committed in time
@@ -306,7 +302,7 @@ def test_a_static_member_that_cannot_be_stored_is_not_replaced() -> None:
     driver = Driver()
     [old] = driver.stable_group("i")
     driver.log.fails_with = NOT_ENOUGH_REPLICAS
-    response = driver.answer(join(instance="i", names=("range", "x")), JoinGroupResponse)
+    response = driver.answer(join(instance="i", names=("range", "x")), JoinGroupResponseData)
     assert (response.error_code, response.member_id) == (COORDINATOR_NOT_AVAILABLE, "")
     assert driver.heartbeat(old, 1, "i") == 0
 
@@ -321,10 +317,10 @@ def test_a_static_member_that_is_taken_back_is_fenced_if_it_waits_for_its_assign
     assert group is not None
     assert group.leader_id is not None
     driver.send(join(member_id=group.leader_id, instance="i"))  # generation 2
-    request = SyncGroupRequest("g", 2, group.leader_id, "i")
+    request = SyncGroupRequestData("g", 2, group.leader_id, "i")
     call = driver.send(request)
     driver.advance(3_000)
-    assert driver.response(call, SyncGroupResponse).error_code == FENCED_INSTANCE_ID
+    assert driver.response(call, SyncGroupResponseData).error_code == FENCED_INSTANCE_ID
 
 
 def test_a_call_that_a_newer_one_replaces_is_answered() -> None:

@@ -6,19 +6,6 @@ import pytest
 
 from kraft._core.codec.message_schema import Uuid
 from kraft.broker.groups.records import GroupMetadataKey, OffsetCommitKey, OffsetCommitValue
-from kraft.broker.groups.requests import (
-    DeletedGroup,
-    DeleteGroupRequest,
-    DeleteOffsetsTopic,
-    FetchedGroup,
-    FetchedOffset,
-    FetchOffsetsGroup,
-    FetchOffsetsTopic,
-    JoinGroupResponse,
-    OffsetCommitResponse,
-    OffsetDeleteRequest,
-    OffsetDeleteResponse,
-)
 from kraft.errors import (
     COORDINATOR_NOT_AVAILABLE,
     GROUP_ID_NOT_FOUND,
@@ -31,6 +18,20 @@ from kraft.errors import (
     REBALANCE_IN_PROGRESS,
     UNKNOWN_MEMBER_ID,
 )
+from kraft.protocol.delete_groups import DeletableGroupResult
+from kraft.protocol.join_group import JoinGroupResponseData
+from kraft.protocol.offset_commit import OffsetCommitResponseData
+from kraft.protocol.offset_delete import (
+    OffsetDeleteRequestData,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+    OffsetDeleteResponseData,
+)
+from kraft.protocol.offset_fetch import (
+    OffsetFetchRequestTopic,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+)
 from tests.unit.broker.groups.driving import Driver, commit, join
 
 FIRST, SECOND = Uuid(b"1" * 16), Uuid(b"2" * 16)
@@ -38,15 +39,23 @@ MINUTE_MS = 60_000
 
 
 def delete_offsets(driver: Driver, *topics: str) -> list[int]:
-    request = OffsetDeleteRequest("g", [DeleteOffsetsTopic(topic, [0, 1]) for topic in topics])
-    response = driver.answer(request, OffsetDeleteResponse)
+    partitions = [OffsetDeleteRequestPartition(0), OffsetDeleteRequestPartition(1)]
+    request = OffsetDeleteRequestData(
+        "g", [OffsetDeleteRequestTopic(topic, partitions) for topic in topics]
+    )
+    response = driver.answer(request, OffsetDeleteResponseData)
     if response.error_code:
         return [response.error_code]
     return [one.error_code for topic in response.topics for one in topic.partitions]
 
 
 def delete_group(driver: Driver, group: str = "g") -> int:
-    return driver.answer(DeleteGroupRequest(group), DeletedGroup).error_code
+    return driver.response(driver.delete_group(group), DeletableGroupResult).error_code
+
+
+def fetched(driver: Driver, *topics: OffsetFetchRequestTopic) -> list[OffsetFetchResponsePartition]:
+    response = driver.response(driver.fetch("g", list(topics)), OffsetFetchResponseGroup)
+    return response.topics[0].partitions
 
 
 def test_anybody_commits_to_a_group_without_members() -> None:
@@ -72,7 +81,7 @@ def test_a_commit_needs_a_member_of_the_present_generation() -> None:
     driver = Driver()
     assert driver.commit_offset(1, generation=0, member_id="m") == GROUP_ID_NOT_FOUND
     request = commit(1, generation=0, member_id="m")
-    old = driver.answer(request, OffsetCommitResponse, version=8)
+    old = driver.answer(request, OffsetCommitResponseData, version=8)
     assert old.topics[0].partitions[0].error_code == ILLEGAL_GENERATION
     [member] = driver.stable_group()
     assert driver.commit_offset(1, generation=1, member_id=member) == 0
@@ -93,7 +102,7 @@ def test_a_commit_between_join_and_sync_is_rejected() -> None:
     driver = Driver()
     call = driver.send(join(member_id=driver.new_member_id()))
     driver.advance(3_000)
-    member = driver.response(call, JoinGroupResponse).member_id
+    member = driver.response(call, JoinGroupResponseData).member_id
     assert driver.commit_offset(1, generation=1, member_id=member) == REBALANCE_IN_PROGRESS
 
 
@@ -109,7 +118,7 @@ def test_a_commit_between_join_and_sync_is_rejected() -> None:
 )
 def test_metadata_has_a_maximum_size_in_chars_of_java(metadata: str, code: int) -> None:
     driver = Driver(offset_metadata_max_bytes=10)
-    response = driver.answer(commit(1, metadata=metadata), OffsetCommitResponse)
+    response = driver.answer(commit(1, metadata=metadata), OffsetCommitResponseData)
     assert response.topics[0].partitions[0].error_code == code
     assert bool(driver.offsets()) == (code == 0)
 
@@ -121,30 +130,30 @@ def test_a_fetch_sees_only_committed_offsets() -> None:
     driver.send(commit(6))
     driver.send(commit(1, partition=1))
     assert driver.offsets() == {("t", 0): 5}
-    stable = driver.send(FetchOffsetsGroup("g", None, require_stable=True))
+    stable = driver.fetch(stable=True)
     assert stable not in driver.replies
     driver.commit()
     assert driver.offsets() == {("t", 0): 6, ("t", 1): 1}
-    fetched = driver.response(stable, FetchedGroup).topics[0].partitions
-    assert [one.committed_offset for one in fetched] == [6, 1]
+    partitions = driver.response(stable, OffsetFetchResponseGroup).topics[0].partitions
+    assert [one.committed_offset for one in partitions] == [6, 1]
 
 
 def test_missing_offsets_are_minus_one() -> None:
     driver = Driver()
-    request = FetchOffsetsGroup("g", [FetchOffsetsTopic("t", [0])])
-    assert driver.answer(request, FetchedGroup).topics[0].partitions == [FetchedOffset(0)]
+    topic = OffsetFetchRequestTopic("t", partition_indexes=[0])
+    missing = OffsetFetchResponsePartition(0, committed_offset=-1, metadata="")
+    assert fetched(driver, topic) == [missing]
     assert driver.offsets() == {}
     driver.commit_offset(5, partition=1)
-    assert driver.answer(request, FetchedGroup).topics[0].partitions == [FetchedOffset(0)]
+    assert fetched(driver, topic) == [missing]
 
 
 def test_an_offset_of_another_topic_of_that_name_is_not_returned() -> None:
     driver = Driver()
     driver.commit_offset(5, topic_id=FIRST)
     for topic_id, offset in ((FIRST, 5), (SECOND, -1), (Uuid(), 5)):
-        request = FetchOffsetsGroup("g", [FetchOffsetsTopic("t", [0], topic_id)])
-        fetched = driver.answer(request, FetchedGroup).topics[0].partitions[0]
-        assert fetched.committed_offset == offset
+        [partition] = fetched(driver, OffsetFetchRequestTopic("t", topic_id, [0]))
+        assert partition.committed_offset == offset
 
 
 def test_a_commit_that_cannot_be_appended_changes_nothing() -> None:
@@ -160,11 +169,11 @@ def test_a_stable_fetch_behind_lost_records_sends_the_client_elsewhere() -> None
     """Consumers before 3.9 do not retry COORDINATOR_NOT_AVAILABLE here."""
     driver = Driver(commits=False)
     driver.send(commit(1))
-    fetch = driver.send(FetchOffsetsGroup("g", None, require_stable=True))
+    fetch = driver.fetch(stable=True)
     driver.advance(5_000)
-    response = driver.response(1, OffsetCommitResponse)
+    response = driver.response(1, OffsetCommitResponseData)
     assert response.topics[0].partitions[0].error_code == COORDINATOR_NOT_AVAILABLE
-    assert driver.response(fetch, FetchedGroup).error_code == NOT_COORDINATOR
+    assert driver.response(fetch, OffsetFetchResponseGroup).error_code == NOT_COORDINATOR
 
 
 # Deleting.
@@ -196,11 +205,11 @@ def test_an_empty_group_is_deleted_with_its_offsets() -> None:
     assert delete_group(driver) == NON_EMPTY_GROUP
     driver.leave((member, None))
     driver.commits = False
-    call = driver.send(DeleteGroupRequest("g"))
+    call = driver.delete_group()
     assert driver.state() == "Empty"  # until the tombstones are committed
     assert driver.offsets() == {("t", 0): 1}
     driver.commit()
-    assert driver.response(call, DeletedGroup).error_code == 0
+    assert driver.response(call, DeletableGroupResult).error_code == 0
     assert driver.state() == "Dead"
     assert driver.offsets() == {}
     assert [value for _, value in driver.log.records()[-2:]] == [None, None]
@@ -210,10 +219,10 @@ def test_an_empty_group_is_deleted_with_its_offsets() -> None:
 def test_the_result_of_a_group_that_is_not_deleted_waits_for_records_before_it() -> None:
     driver = Driver(commits=False)
     driver.send(commit(1))
-    call = driver.send(DeleteGroupRequest("other"))
+    call = driver.delete_group("other")
     assert call not in driver.replies
     driver.commit()
-    assert driver.response(call, DeletedGroup).error_code == GROUP_ID_NOT_FOUND
+    assert driver.response(call, DeletableGroupResult).error_code == GROUP_ID_NOT_FOUND
 
 
 def test_a_group_that_could_not_be_deleted_still_gives_up_its_pending_members() -> None:
