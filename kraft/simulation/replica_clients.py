@@ -9,7 +9,6 @@ with the committed records.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -54,24 +53,17 @@ MAX_DOUBTS = 200
 Reply = Callable[[Any], None]
 
 
-class ReplicaClient(ABC):
-    """A client that asks brokers; ``id`` is its place in the network."""
+class BrokerAccess:
+    """A client's access to the brokers; ``id`` is the client's address in the network."""
 
-    def __init__(
-        self,
-        cluster: Environment,
-        id: int,
-        brokers: Mapping[int, ReplicaBroker],
-        checks: ReplicaChecks,
-    ) -> None:
+    def __init__(self, cluster: Environment, id: int, brokers: Mapping[int, ReplicaBroker]) -> None:
         self.cluster = cluster
         self.id = id
         self._brokers = brokers
-        self._checks = checks
 
-    @abstractmethod
-    def act(self, number: int | None = None, _b: None = None, _c: None = None) -> None:
-        """Do the next thing, and plan the one after it."""
+    @property
+    def broker_ids(self) -> list[int]:
+        return list(self._brokers)
 
     def leader_of(self, id: PartitionId) -> tuple[int, int] | None:
         """Return leader and epoch as any running broker knows them, perhaps out of date."""
@@ -96,20 +88,17 @@ class ReplicaClient(ABC):
             self.cluster.send(self.id, broker_id, broker.ask, self.id, request, on_answer)
 
 
-class VerifiedProducer(ReplicaClient):
+class VerifiedProducer:
     """An idempotent producer of one partition at a time."""
 
-    def __init__(
-        self,
-        cluster: Environment,
-        id: int,
-        brokers: Mapping[int, ReplicaBroker],
-        checks: ReplicaChecks,
-    ) -> None:
-        super().__init__(cluster, id, brokers, checks)
+    def __init__(self, brokers: BrokerAccess, checks: ReplicaChecks) -> None:
+        self.cluster = brokers.cluster
+        self.id = brokers.id
+        self._brokers = brokers
+        self._checks = checks
         self._target: PartitionId | None = None
         self._generation = 0
-        self._producer_id = id * 1_000
+        self._producer_id = self.id * 1_000
         self._next_sequence = 0
         #: Batches that are not acknowledged, by their first sequence, ascending.
         self._open: dict[int, ReplicaBatch] = {}
@@ -182,7 +171,7 @@ class VerifiedProducer(ReplicaClient):
     def _send(self) -> None:
         """Send all open batches in their order, as over one connection."""
         assert self._target is not None
-        leader = self.leader_of(self._target)
+        leader = self._brokers.leader_of(self._target)
         if leader is None:
             return
         target, producer_id, cluster = self._target, self._producer_id, self.cluster
@@ -202,7 +191,7 @@ class VerifiedProducer(ReplicaClient):
             if producer_id == self._producer_id and sequence in self._open:
                 self._answered(sequence, epoch, acks, response[target])
 
-        self.ask(leader[0], produce, answered)
+        self._brokers.ask(leader[0], produce, answered)
 
     @staticmethod
     def _reply(reply: Reply, sequence: int, epoch: int, response: Any) -> None:
@@ -247,17 +236,14 @@ class VerifiedProducer(ReplicaClient):
         self._begin(known.id)
 
 
-class VerifiedConsumer(ReplicaClient):
+class VerifiedConsumer:
     """A consumer of one partition at a time, from its beginning on."""
 
-    def __init__(
-        self,
-        cluster: Environment,
-        id: int,
-        brokers: Mapping[int, ReplicaBroker],
-        checks: ReplicaChecks,
-    ) -> None:
-        super().__init__(cluster, id, brokers, checks)
+    def __init__(self, brokers: BrokerAccess, checks: ReplicaChecks) -> None:
+        self.cluster = brokers.cluster
+        self.id = brokers.id
+        self._brokers = brokers
+        self._checks = checks
         self._target: PartitionId | None = None
         self._generation = 0
         self._position = 0
@@ -285,7 +271,7 @@ class VerifiedConsumer(ReplicaClient):
             target = self._target = cluster.random.choice(list(known))
             self._generation = known[target].generation
             self._position, self._epoch, self._end = 0, -1, -1
-        leader = self.leader_of(target)
+        leader = self._brokers.leader_of(target)
         if leader is None or leader[0] < 0:
             return
         self._epoch = max(self._epoch, leader[1])
@@ -312,7 +298,7 @@ class VerifiedConsumer(ReplicaClient):
                 self._fetched(target, response)
             self._go_on(number)
 
-        self.ask(leader, fetch, answered)
+        self._brokers.ask(leader, fetch, answered)
 
     def _known(self, target: PartitionId) -> CommittedPartition | None:
         """Return the partition's committed records; None if this consumer may have others."""
@@ -367,22 +353,23 @@ class VerifiedConsumer(ReplicaClient):
                     self._end = listed.offset
             self._go_on(number)
 
-        self.ask(leader, ask, answered)
+        self._brokers.ask(leader, ask, answered)
 
 
-class Administrator(ReplicaClient):
+class Administrator:
     """An operator: topics, reassignments, elections, deletion of records."""
 
     def __init__(
         self,
-        cluster: Environment,
-        id: int,
-        brokers: Mapping[int, ReplicaBroker],
+        brokers: BrokerAccess,
         checks: ReplicaChecks,
         finder: Finder,
         topic_count: int,
     ) -> None:
-        super().__init__(cluster, id, brokers, checks)
+        self.cluster = brokers.cluster
+        self.id = brokers.id
+        self._brokers = brokers
+        self._checks = checks
         self._finder = finder
         self._topic_count = topic_count
         self._created = 0
@@ -423,7 +410,7 @@ class Administrator(ReplicaClient):
     def _reassign(self) -> None:
         random = self.cluster.random
         name = random.choice(list(self.cluster.ledger.topics))
-        target = random.sample(list(self._brokers), 3)
+        target = random.sample(self._brokers.broker_ids, 3)
         self.cluster.counts["reassignments"] += 1
         self._submit(requests.alter_partition_reassignments({(name, 0): target}))
 
@@ -444,7 +431,7 @@ class Administrator(ReplicaClient):
             return
         id = self.cluster.random.choice(list(self._checks.partitions))
         known = self._checks.partitions[id]
-        leader = self.leader_of(id)
+        leader = self._brokers.leader_of(id)
         if leader is None:
             return
         offset = int(known.end_offset * self.cluster.draw())
@@ -456,7 +443,7 @@ class Administrator(ReplicaClient):
         def answered(response: Any) -> None:
             self.cluster.counts[f"deleted_records_{response[id].error}"] += 1
 
-        self.ask(leader[0], delete, answered)
+        self._brokers.ask(leader[0], delete, answered)
 
     def _submit(self, operation: Operation) -> None:
         def submit(runner: ControllerApi, on_answer: OnAnswer) -> None:

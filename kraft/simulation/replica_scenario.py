@@ -27,7 +27,12 @@ from kraft.simulation.members import BOOTSTRAP_PORT, draw_members, new_machine
 from kraft.simulation.recorded_choices import RecordedChoices
 from kraft.simulation.replica_brokers import ReplicaBroker, replication_settings
 from kraft.simulation.replica_checks import ReplicaChecks
-from kraft.simulation.replica_clients import Administrator, VerifiedConsumer, VerifiedProducer
+from kraft.simulation.replica_clients import (
+    Administrator,
+    BrokerAccess,
+    VerifiedConsumer,
+    VerifiedProducer,
+)
 from kraft.simulation.replica_log import ReplicaStore
 from kraft.simulation.scenario import Phases, RunOutcome, run_phases, set_options
 from kraft.simulation.state_storage import StateStorage, bootstrap_snapshot
@@ -198,14 +203,17 @@ class ReplicaPhases(Phases):
         brokers, checks = cluster.replica_brokers, cluster.replica_checks
         random = cluster.random
         self.administrator = Administrator(
-            cluster, FIRST_CLIENT, brokers, checks, Finder(cluster), random.randint(1, 3)
+            BrokerAccess(cluster, FIRST_CLIENT, brokers),
+            checks,
+            Finder(cluster),
+            random.randint(1, 3),
         )
         self.producers = [
-            VerifiedProducer(cluster, FIRST_CLIENT + 1 + number, brokers, checks)
+            VerifiedProducer(BrokerAccess(cluster, FIRST_CLIENT + 1 + number, brokers), checks)
             for number in range(random.randint(2, 4))
         ]
         self.consumers = [
-            VerifiedConsumer(cluster, FIRST_CLIENT + 20 + number, brokers, checks)
+            VerifiedConsumer(BrokerAccess(cluster, FIRST_CLIENT + 20 + number, brokers), checks)
             for number in range(random.randint(1, 3))
         ]
         self._is_quiet = False
@@ -214,8 +222,11 @@ class ReplicaPhases(Phases):
         cluster = self.cluster
         for broker in cluster.replica_brokers.values():
             cluster.at(cluster.draw() * 2_000.0, broker.start)
-        for client in (self.administrator, *self.producers, *self.consumers):
-            cluster.at(3_000.0 + cluster.draw() * 1_000.0, client.act)
+        acts: list[Callable[..., None]] = [self.administrator.act]
+        acts += [producer.act for producer in self.producers]
+        acts += [consumer.act for consumer in self.consumers]
+        for act in acts:
+            cluster.at(3_000.0 + cluster.draw() * 1_000.0, act)
         super().start()
 
     def _client(self, _a: None = None, _b: None = None, _c: None = None) -> None:
