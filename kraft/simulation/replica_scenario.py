@@ -7,6 +7,7 @@ records, and every producer must make progress. Commands and tests call `run_see
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from random import Random
 from typing import Any
@@ -14,17 +15,14 @@ from typing import Any
 from kraft import records
 from kraft.controller.runtime.settings import ControllerSettings
 from kraft.controller.state import ELR_FEATURE, DecisionSettings
-from kraft.raft.log_view import BOOTSTRAP_SNAPSHOT
 from kraft.raft.node import Node
 from kraft.records import Record
 from kraft.records.versions import LATEST_PRODUCTION, METADATA_VERSION
 from kraft.simulation.batch_tree import Entry, Violation
-from kraft.simulation.conditions import NOTHING, Suppressed
 from kraft.simulation.environment import Finder
 from kraft.simulation.faults import Faults
 from kraft.simulation.ledger import LedgerTree
 from kraft.simulation.members import BOOTSTRAP_PORT, draw_members, new_machine
-from kraft.simulation.recorded_choices import RecordedChoices
 from kraft.simulation.replica_brokers import ReplicaBroker, replication_settings
 from kraft.simulation.replica_checks import ReplicaChecks
 from kraft.simulation.replica_clients import (
@@ -34,9 +32,8 @@ from kraft.simulation.replica_clients import (
     VerifiedProducer,
 )
 from kraft.simulation.replica_log import ReplicaStore
-from kraft.simulation.scenario import Phases, RunOutcome, run_phases, set_options
-from kraft.simulation.state_storage import StateStorage, bootstrap_snapshot
-from kraft.simulation.storage import Snapshot
+from kraft.simulation.scenario import Phases, SimulationScenario
+from kraft.simulation.state_storage import StateStorage
 from kraft.simulation.whole_cluster import WholeCluster
 from kraft.simulation.whole_scenario import WholeFaults, small_chunks
 
@@ -197,6 +194,8 @@ class ReplicaPhases(Phases):
     cluster: ReplicaCluster
     trouble_ms = (4_000.0, 30_000.0)
     between_faults_ms = (300.0, 900.0, 3_000.0)
+    #: The producers, the consumers and the administrator act by themselves.
+    _client = Phases._end_at_limit
 
     def __init__(self, cluster: ReplicaCluster, faults: ReplicaFaults, event_limit: int) -> None:
         super().__init__(cluster, faults, event_limit)
@@ -228,13 +227,6 @@ class ReplicaPhases(Phases):
         for act in acts:
             cluster.at(3_000.0 + cluster.draw() * 1_000.0, act)
         super().start()
-
-    def _client(self, _a: None = None, _b: None = None, _c: None = None) -> None:
-        """Only end the seed at its event limit; the clients act by themselves."""
-        cluster = self.cluster
-        cluster.at(cluster.now + 100.0, self._client)
-        if cluster.events >= self.event_limit and not cluster.is_calm:
-            self.calm_down()
 
     def calm_down(self, phase: int | None = None, _b: None = None, _c: None = None) -> None:
         before = self._phase
@@ -331,6 +323,10 @@ class ReplicaPhases(Phases):
             ends |= {partition.high_watermark, partition.log.end_offset}
         return [f"{id} ends at {sorted(ends)}"] if len(ends) > 1 else []
 
+    def totals(self) -> Counter[str]:
+        partitions = self.cluster.replica_checks.partitions.values()
+        return Counter(acknowledged_in_order=sum(each.acknowledged_count for each in partitions))
+
 
 def random_of(seed: int) -> int:
     """Return the seed of the random source of a cluster with replication."""
@@ -371,9 +367,7 @@ def build(
         config = members.settings_of(id, has_bootstrap=True, append_linger_ms=random.choice((0, 5)))
         storage = StateStorage(id, tree, config.static_voters)
         if members.is_dynamic and id <= voter_count:
-            content = bootstrap_snapshot(members.voters)
-            tree.note_snapshot(BOOTSTRAP_SNAPSHOT, content)
-            storage.snapshots[BOOTSTRAP_SNAPSHOT] = Snapshot(content, tree.root)
+            storage.add_bootstrap(members.voters)
         cluster.add(new_machine(random, config, storage, is_skewed=False), BOOTSTRAP_PORT + id)
     replication = replication_settings(random.choice)
     for number in range(random.randint(3, 5)):
@@ -391,22 +385,4 @@ def build(
     return cluster, ReplicaFaults(cluster)
 
 
-def run_seed(
-    seed: int,
-    event_limit: int,
-    *,
-    is_traced: bool = False,
-    make_node: Callable[..., Node] = Node,
-    prepare: Callable[[ReplicaCluster], None] | None = None,
-    choices: RecordedChoices | None = None,
-    max_nodes: int | None = None,
-    suppressed: Suppressed = NOTHING,
-) -> RunOutcome:
-    """Run one seed. The outcome contains the violation; every exception counts as one."""
-    cluster, faults = build(seed, make_node, random=choices, max_nodes=max_nodes)
-    set_options(cluster, is_traced=is_traced, prepare=prepare, suppressed=suppressed)
-    with small_chunks():
-        outcome = run_phases(seed, cluster, ReplicaPhases(cluster, faults, event_limit))
-    for known in cluster.replica_checks.partitions.values():
-        outcome.counts["acknowledged_in_order"] += known.acknowledged_count
-    return outcome
+run_seed = SimulationScenario(build, ReplicaPhases, small_chunks).run_seed

@@ -3,7 +3,11 @@
 A seed decides the numbers of voters and observers, their settings, and all events. Two phases
 alternate. In a phase of trouble, faults, clients and changes of the voters come at random. In a
 calm phase all faults stop and stopped nodes start; within 10 simulated seconds a new record must be
-committed and known to every node. Commands and tests call `run_seed`.
+committed and known to every node.
+
+A `SimulationScenario` has the parts that differ between kinds of simulation. This module's is the
+quorum alone; `whole_scenario` and `replica_scenario` have others. Commands and tests call
+`run_seed`.
 """
 
 from __future__ import annotations
@@ -11,10 +15,11 @@ from __future__ import annotations
 import gc
 from collections import Counter
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from random import Random
 from traceback import format_exception
-from typing import TypeVar
+from typing import Generic, TypeVar
 from zlib import crc32
 
 from kraft.errors import ReplayError
@@ -39,6 +44,7 @@ TROUBLE = "trouble"
 POLL_MS = 50.0
 
 AnyCluster = TypeVar("AnyCluster", bound=SimulatedCluster)
+AnyFaults = TypeVar("AnyFaults", bound=Faults)
 
 
 @dataclass
@@ -175,12 +181,24 @@ class Phases:
         number = self.cluster.next_fault()
         return chance if chance and self.cluster.is_injected(number, name) else 0.0
 
+    def totals(self) -> Counter[str]:
+        """Return counts that are known at the end of a run; the digest does not contain them."""
+        return Counter()
+
+    def _end_at_limit(self, _a: None = None, _b: None = None, _c: None = None) -> None:
+        """Begin the last calm phase at the event limit; look again in 100 ms."""
+        self.cluster.at(self.cluster.now + 100.0, self._end_at_limit)
+        self._calm_down_at_limit()
+
+    def _calm_down_at_limit(self) -> None:
+        if self.cluster.events >= self.event_limit and not self.cluster.is_calm:
+            self.calm_down()
+
     def _client(self, _a: None = None, _b: None = None, _c: None = None) -> None:
         cluster = self.cluster
         draw = cluster.draw()
         cluster.at(cluster.now + cluster.conditions.append_interval_ms * (0.5 + draw), self._client)
-        if cluster.events >= self.event_limit and not cluster.is_calm:
-            self.calm_down()
+        self._calm_down_at_limit()
         leader = cluster.leader() if draw < 0.8 else self._any_leader()
         if leader is not None:
             cluster.append(leader)
@@ -214,36 +232,37 @@ def random_conditions(random: Random, allow: Callable[[str, float], float]) -> F
     return conditions
 
 
-def run_seed(
-    seed: int,
-    event_limit: int,
-    *,
-    is_traced: bool = False,
-    make_node: Callable[..., Node] = Node,
-    prepare: Callable[[SimulatedCluster], None] | None = None,
-    choices: RecordedChoices | None = None,
-    max_nodes: int | None = None,
-    suppressed: Suppressed = NOTHING,
-) -> RunOutcome:
-    """Run one seed. The outcome contains the violation; every exception counts as one."""
-    cluster, faults = build(seed, make_node, random=choices, max_nodes=max_nodes)
-    set_options(cluster, is_traced=is_traced, prepare=prepare, suppressed=suppressed)
-    return run_phases(seed, cluster, Phases(cluster, faults, event_limit))
+@dataclass(frozen=True, slots=True)
+class SimulationScenario(Generic[AnyCluster, AnyFaults]):
+    """The parts of a kind of simulation."""
 
+    #: Called with the seed and the parameters of `build`.
+    build: Callable[..., tuple[AnyCluster, AnyFaults]]
+    new_phases: Callable[[AnyCluster, AnyFaults, int], Phases]
+    #: Settings of the process that hold only during a run.
+    surroundings: Callable[[], AbstractContextManager[None]] = nullcontext
 
-def set_options(
-    cluster: AnyCluster,
-    *,
-    is_traced: bool,
-    prepare: Callable[[AnyCluster], None] | None,
-    suppressed: Suppressed,
-) -> None:
-    """Apply the options of a run to a cluster in which nothing has started."""
-    cluster.suppressed = suppressed
-    if is_traced:
-        cluster.lines = []
-    if prepare is not None:
-        prepare(cluster)
+    def run_seed(
+        self,
+        seed: int,
+        event_limit: int,
+        *,
+        is_traced: bool = False,
+        make_node: Callable[..., Node] = Node,
+        prepare: Callable[[AnyCluster], None] | None = None,
+        choices: RecordedChoices | None = None,
+        max_nodes: int | None = None,
+        suppressed: Suppressed = NOTHING,
+    ) -> RunOutcome:
+        """Run one seed. The outcome contains the violation; every exception counts as one."""
+        cluster, faults = self.build(seed, make_node, random=choices, max_nodes=max_nodes)
+        cluster.suppressed = suppressed
+        if is_traced:
+            cluster.lines = []
+        if prepare is not None:
+            prepare(cluster)
+        with self.surroundings():
+            return run_phases(seed, cluster, self.new_phases(cluster, faults, event_limit))
 
 
 def run_phases(seed: int, cluster: SimulatedCluster, phases: Phases) -> RunOutcome:
@@ -270,6 +289,7 @@ def run_phases(seed: int, cluster: SimulatedCluster, phases: Phases) -> RunOutco
     digest = crc32(
         repr((cluster.events, cluster.now, cluster.tree.committed, sorted(counts.items()))).encode()
     )
+    counts.update(phases.totals())
     return RunOutcome(
         seed,
         cluster.events,
@@ -281,3 +301,6 @@ def run_phases(seed: int, cluster: SimulatedCluster, phases: Phases) -> RunOutco
         cluster.injected,
         len(cluster.machines),
     )
+
+
+run_seed = SimulationScenario(build, Phases).run_seed

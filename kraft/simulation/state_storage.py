@@ -10,6 +10,7 @@ from __future__ import annotations
 from kraft._core.snapshot.snapshot_file import SnapshotReader, SnapshotWriter
 from kraft.errors import CorruptRecordError
 from kraft.image.replay import MetadataState
+from kraft.raft.log_view import BOOTSTRAP_SNAPSHOT
 from kraft.raft.rpc import OffsetAndEpoch
 from kraft.raft.voters import VoterSet
 from kraft.records import (
@@ -67,6 +68,12 @@ class StateStorage(Storage):
     """A disk with snapshots of the metadata."""
 
     tree: StateTree
+
+    def add_bootstrap(self, voters: VoterSet) -> None:
+        """Store the bootstrap snapshot, as on the disk of a formatted dynamic voter."""
+        content = bootstrap_snapshot(voters)
+        self.tree.note_snapshot(BOOTSTRAP_SNAPSHOT, content)
+        self.snapshots[BOOTSTRAP_SNAPSHOT] = Snapshot(content, self.tree.root)
 
     def add_state(self, entry: Entry, content: bytes) -> OffsetAndEpoch:
         """Store a snapshot that ends with this committed batch; return its id."""

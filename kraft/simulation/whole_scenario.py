@@ -9,6 +9,7 @@ transactions. Commands and tests call `run_seed`.
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from random import Random
@@ -26,17 +27,14 @@ from kraft.records.versions import LATEST_PRODUCTION, METADATA_VERSION, Metadata
 from kraft.simulation.batch_tree import Violation
 from kraft.simulation.brokers import SimulatedBroker
 from kraft.simulation.clients import Client, Histories
-from kraft.simulation.conditions import NOTHING, Suppressed
 from kraft.simulation.controllers import SimulatedController
 from kraft.simulation.environment import Finder
 from kraft.simulation.faults import Faults
 from kraft.simulation.ledger import LedgerTree, partitions_of
 from kraft.simulation.machine import Machine
 from kraft.simulation.members import BOOTSTRAP_PORT, draw_members, new_machine
-from kraft.simulation.recorded_choices import RecordedChoices
-from kraft.simulation.scenario import Phases, RunOutcome, run_phases, set_options
-from kraft.simulation.state_storage import StateStorage, bootstrap_snapshot, load_snapshot
-from kraft.simulation.storage import Snapshot
+from kraft.simulation.scenario import Phases, SimulationScenario
+from kraft.simulation.state_storage import StateStorage, load_snapshot
 from kraft.simulation.whole_cluster import WholeCluster
 
 #: The name of the chunk size in the modules of the controller.
@@ -272,8 +270,7 @@ def build(
     voter_count = random.choices((1, 2, 3, 4, 5), (2, 1, 8, 1, 3))[0]
     observer_count = random.choices((0, 1, 2), (4, 3, 1))[0]
     members = draw_members(random, voter_count, observer_count, max_nodes)
-    is_dynamic = members.is_dynamic
-    tree = LedgerTree(members.voters if is_dynamic else None, members.kraft_version)
+    tree = LedgerTree(members.voters if members.is_dynamic else None, members.kraft_version)
     cluster = WholeCluster(random, tree, *_settings(random), make_node)
     cluster.run_cost_ms = random.choice((0.02, 0.1, 0.1, 1.0, 8.0))
     is_skewed = random.random() < 0.4
@@ -288,10 +285,8 @@ def build(
             fetch_snapshot_max_bytes=fetch_max_bytes,
         )
         storage = StateStorage(id, tree, config.static_voters)
-        if is_dynamic and id <= voter_count:
-            content = bootstrap_snapshot(members.voters)
-            tree.note_snapshot(BOOTSTRAP_SNAPSHOT, content)
-            storage.snapshots[BOOTSTRAP_SNAPSHOT] = Snapshot(content, tree.root)
+        if members.is_dynamic and id <= voter_count:
+            storage.add_bootstrap(members.voters)
         machine = new_machine(random, config, storage, is_skewed=is_skewed)
         cluster.add(machine, BOOTSTRAP_PORT + id)
     for number in range(random.randint(3, 5)):
@@ -328,6 +323,8 @@ class WholePhases(Phases):
     cluster: WholeCluster
     trouble_ms = (3_000.0, 20_000.0)
     between_faults_ms = (100.0, 250.0, 600.0)
+    #: The clients of a whole cluster act by themselves.
+    _client = Phases._end_at_limit
 
     def __init__(self, cluster: WholeCluster, faults: WholeFaults, event_limit: int) -> None:
         super().__init__(cluster, faults, event_limit)
@@ -354,13 +351,6 @@ class WholePhases(Phases):
             cluster.at(cluster.draw() * 1_000.0, client.act)
         super().start()
 
-    def _client(self, _a: None = None, _b: None = None, _c: None = None) -> None:
-        """Only end the seed at its event limit; `clients` has the clients of a whole cluster."""
-        cluster = self.cluster
-        cluster.at(cluster.now + 100.0, self._client)
-        if cluster.events >= self.event_limit and not cluster.is_calm:
-            self.calm_down()
-
     def _is_proved(self) -> bool:
         cluster = self.cluster
         if not super()._is_proved():
@@ -379,25 +369,13 @@ class WholePhases(Phases):
         self.histories.check()
         return True
 
+    def totals(self) -> Counter[str]:
+        ledger = self.cluster.ledger
+        return Counter(
+            transactions=ledger.transaction_count,
+            aborted_transactions=ledger.abort_count,
+            producer_id_blocks=self.cluster.blocks.count,
+        )
 
-def run_seed(
-    seed: int,
-    event_limit: int,
-    *,
-    is_traced: bool = False,
-    make_node: Callable[..., Node] = Node,
-    prepare: Callable[[WholeCluster], None] | None = None,
-    choices: RecordedChoices | None = None,
-    max_nodes: int | None = None,
-    suppressed: Suppressed = NOTHING,
-) -> RunOutcome:
-    """Run one seed. The outcome contains the violation; every exception counts as one."""
-    cluster, faults = build(seed, make_node, random=choices, max_nodes=max_nodes)
-    set_options(cluster, is_traced=is_traced, prepare=prepare, suppressed=suppressed)
-    with small_chunks():
-        outcome = run_phases(seed, cluster, WholePhases(cluster, faults, event_limit))
-    ledger = cluster.ledger
-    outcome.counts["transactions"] += ledger.transaction_count
-    outcome.counts["aborted_transactions"] += ledger.abort_count
-    outcome.counts["producer_id_blocks"] += cluster.blocks.count
-    return outcome
+
+run_seed = SimulationScenario(build, WholePhases, small_chunks).run_seed
