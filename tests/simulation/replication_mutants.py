@@ -21,7 +21,11 @@ from kraft.broker.replication.broker_liveness import BrokerLiveness
 from kraft.broker.replication.fetch_sessions import BrokerFetchSession, IncrementalFetch
 from kraft.broker.replication.isr_changes import IsrChangeQueue
 from kraft.broker.replication.leader_fetcher import LeaderFetcher
-from kraft.broker.replication.leadership import FollowerProgress, PartitionLeadership
+from kraft.broker.replication.leadership import (
+    UNKNOWN_OFFSET,
+    FollowerProgress,
+    PartitionLeadership,
+)
 from kraft.broker.replication.messages import NO_EPOCH, FetchedPartition
 from kraft.broker.replication.partition import HostedPartition
 from kraft.broker.replication.ports import PartitionLog
@@ -130,35 +134,33 @@ def a_follower_takes_a_high_watermark_beyond_its_log() -> None:
 # -- the ISR
 
 
+#: The rule without a planted fault.
+may_join = PartitionLeadership.may_join
+
+
+def may_join_in_any_epoch(
+    self: PartitionLeadership, id: int, high_watermark: int, brokers: Any
+) -> bool:
+    """Return whether a follower may join if it need not reach the start of the epoch."""
+    start, self.epoch_start = self.epoch_start, UNKNOWN_OFFSET
+    may = may_join(self, id, high_watermark, brokers)
+    self.epoch_start = start
+    return may
+
+
 @mutant
 def followers_join_before_they_reach_the_epochs_start() -> None:
     """KAFKA-7128: a follower at the high watermark may lack records that are committed."""
-
-    def early(self: PartitionLeadership, id: int, high_watermark: int, brokers: Any) -> bool:
-        progress = self.followers.get(id)
-        return (
-            progress is not None
-            and self.proposal is None
-            and id not in self.isr
-            and brokers.may_join_isr(id, progress.broker_epoch)
-            and progress.end_offset >= high_watermark
-        )
-
-    PartitionLeadership.may_join = early  # type: ignore[method-assign]
+    PartitionLeadership.may_join = may_join_in_any_epoch  # type: ignore[method-assign]
 
 
 @mutant
 def followers_join_wherever_they_are() -> None:
-    def anywhere(self: PartitionLeadership, id: int, high_watermark: int, brokers: Any) -> bool:
-        progress = self.followers.get(id)
-        return (
-            progress is not None
-            and self.proposal is None
-            and id not in self.isr
-            and brokers.may_join_isr(id, progress.broker_epoch)
+    PartitionLeadership.may_join = (  # type: ignore[method-assign]
+        lambda self, id, high_watermark, brokers: may_join_in_any_epoch(
+            self, id, UNKNOWN_OFFSET, brokers
         )
-
-    PartitionLeadership.may_join = anywhere  # type: ignore[method-assign]
+    )
 
 
 @mutant
