@@ -1,11 +1,7 @@
-"""The simulation of replicated partitions: exact replays, covered events, checks that can fail."""
+"""The simulation of replicated partitions: its log, and checks that can fail."""
 
 from __future__ import annotations
 
-import hashlib
-import subprocess
-import sys
-from collections import Counter
 from random import Random
 
 import pytest
@@ -14,108 +10,11 @@ from kraft._core.bytes.batch import BatchBuilder
 from kraft.broker.replication.messages import PartitionId
 from kraft.errors import CorruptRecordError, StorageError
 from kraft.simulation.batch_tree import Violation
-from kraft.simulation.replays import parse
 from kraft.simulation.replica_checks import CommittedPartition
 from kraft.simulation.replica_log import ReplicaLog, ReplicaStore
-from kraft.simulation.replica_scenario import run_seed
-from tests.simulation import mutants, run
-from tests.simulation.hash_seeds import ROOT, outputs_of
-from tests.simulation.replication_mutants import REPLICATION_MUTANTS
 
 P0 = PartitionId(b"t" * 16, 0)
 STATE = {"isr": [1], "elr": [], "leader": 1}
-
-
-def digest(seed: int, events: int) -> str:
-    outcome = run_seed(seed, events)
-    return hashlib.sha256(f"{outcome.digest} {sorted(outcome.counts.items())}".encode()).hexdigest()
-
-
-def test_a_seed_replays_exactly() -> None:
-    assert digest(2, 1_000) == digest(2, 1_000)
-    assert digest(2, 1_000) != digest(3, 1_000)
-
-
-def test_tracing_does_not_change_the_run() -> None:
-    assert run_seed(4, 1_000, is_traced=True).digest == run_seed(4, 1_000).digest
-
-
-def test_the_hash_seed_of_the_process_has_no_effect() -> None:
-    script = "from tests.simulation.test_replication import digest; print(digest(4, 1_000))"
-    assert len(outputs_of(script)) == 1
-
-
-def test_a_few_seeds_pass_and_cover_the_main_events() -> None:
-    counts: Counter[str] = Counter()
-    for seed in range(5):
-        outcome = run_seed(seed, 1_500)
-        assert outcome.violation is None, f"seed {seed}: {outcome.violation}"
-        counts += outcome.counts
-    for name in (
-        "acknowledged_batches",
-        "consumed_batches",
-        "clean_elections",
-        "isr_changes",
-        "broker_deaths",
-        "compared_replicas",
-    ):
-        assert counts[name], name
-
-
-def test_a_replay_without_faults_is_calm() -> None:
-    outcome = parse("replication:1:1500:only=").run()
-    assert outcome.violation is None
-    assert outcome.counts["acknowledged_batches"]
-    assert not outcome.counts["broker_deaths"]
-
-
-def test_a_violation_prints_its_replay() -> None:
-    outcome = run_seed(5, 300, is_traced=True)
-    outcome.violation = Violation("acknowledged_is_committed", "it is not")
-    text = run.explain(outcome, 300, run.REPLICATED)
-    assert "make simulate-replication SEED=5 EVENTS=300" in text
-
-
-# -- planted faults
-
-
-def test_there_are_enough_planted_faults_of_replication() -> None:
-    assert len(REPLICATION_MUTANTS) >= 20
-    assert not REPLICATION_MUTANTS.keys() & mutants.MUTANTS.keys()
-
-
-@pytest.mark.parametrize(
-    ("name", "invariants"),
-    [
-        (
-            "acks_all_is_answered_at_once",
-            {"acknowledged_is_committed"},
-        ),
-        (
-            "consumers_read_to_the_end_of_the_log",
-            {"consumers_read_only_committed"},
-        ),
-        (
-            "followers_do_not_truncate",
-            {
-                "replicas_are_equal_below_the_high_watermark",
-                "a_new_isr_member_has_all_committed",
-                "replication_recovers_from_faults",
-            },
-        ),
-    ],
-)
-def test_a_planted_fault_is_caught(name: str, invariants: set[str]) -> None:
-    script = f"from tests.simulation import mutants; print(mutants.hunt({name!r}).invariant)"
-    found = subprocess.run(
-        [sys.executable, "-c", script],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=300,
-    )
-    assert found.stdout.strip() in invariants
 
 
 # -- the simulated log

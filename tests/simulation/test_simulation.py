@@ -1,9 +1,6 @@
-"""The simulator: replays are exact, seeds cover the main events, and each check can fail."""
+"""The simulation of the quorum: runs of many seeds, and checks that can fail."""
 
-import hashlib
 import json
-import subprocess
-import sys
 from collections import Counter
 from random import Random
 
@@ -28,61 +25,11 @@ from kraft.simulation.cluster import SimulatedCluster
 from kraft.simulation.log_storage import LogStorage
 from kraft.simulation.machine import Asked, Machine, Origin
 from kraft.simulation.replays import QUORUM
-from kraft.simulation.scenario import Phases, build, run_seed
+from kraft.simulation.scenario import Phases, build
 from kraft.simulation.seeds import SeedSummary
 from kraft.simulation.storage import Snapshot, Storage, snapshot_content
 from tests.harness.raft_nodes import batch
-from tests.simulation import mutants, run
-from tests.simulation.hash_seeds import ROOT, outputs_of
-
-
-def trace_digest(seed: int, events: int) -> str:
-    lines = run_seed(seed, events, is_traced=True).lines
-    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
-
-
-# -- replay
-
-
-@pytest.mark.parametrize("seed", [1, 8, 21])
-def test_a_seed_replays_to_the_same_trace(seed: int) -> None:
-    assert trace_digest(seed, 600) == trace_digest(seed, 600)
-    assert trace_digest(seed, 600) != trace_digest(seed + 1, 600)
-
-
-def test_tracing_does_not_change_the_run() -> None:
-    traced, untraced = run_seed(5, 800, is_traced=True), run_seed(5, 800)
-    assert traced.digest == untraced.digest
-    assert len(traced.lines) >= traced.events
-
-
-def test_the_hash_seed_of_the_process_has_no_effect() -> None:
-    script = (
-        "from tests.simulation.test_simulation import trace_digest;"
-        "print([trace_digest(seed, 600) for seed in (3, 11)])"
-    )
-    assert len(outputs_of(script)) == 1
-
-
-def test_a_few_seeds_pass_and_cover_the_main_events() -> None:
-    counts: Counter[str] = Counter()
-    for seed in range(20):
-        outcome = run_seed(seed, 3000)
-        assert outcome.violation is None, f"seed {seed}: {outcome.violation}"
-        assert outcome.events >= 3000
-        counts += outcome.counts
-    for name in ("elections", "commits", "crashes", "leader_crashes", "truncations", "calms"):
-        assert counts[name], name
-
-
-def test_a_replayed_violation_prints_its_trace() -> None:
-    """The command prints the last lines, the invariant, and the replay."""
-    outcome = run_seed(5, 300, is_traced=True)
-    outcome.violation = Violation("logs_match", "they do not")
-    text = run.explain(outcome, 300)
-    assert "logs_match: they do not" in text
-    assert "make simulate SEED=5 EVENTS=300" in text
-    assert outcome.lines[-1][:100] in text
+from tests.simulation import run
 
 
 def test_a_large_run_fails_if_an_event_never_happens() -> None:
@@ -102,34 +49,6 @@ def test_a_run_of_many_seeds_prints_its_counts(capsys: pytest.CaptureFixture[str
     again = json.loads(capsys.readouterr().out)
     for name in ("digest", "counts", "events", "simulated_seconds"):
         assert again[name] == figures[name]
-
-
-# -- planted faults
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "answers_before_the_records_are_durable",
-        "the_leader_commits_before_a_majority_has_the_records",
-        "the_epoch_is_forgotten_at_a_restart",
-    ],
-)
-def test_a_planted_fault_is_caught(name: str) -> None:
-    """Each fault is planted in its own process, because it is never removed."""
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.simulation.mutants", "--only", name, "--jobs", "1"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "1 of 1 mutants caught" in done.stdout
-
-
-def test_there_are_enough_planted_faults() -> None:
-    assert len(mutants.MUTANTS) >= 12
 
 
 # -- violations by hand

@@ -1,9 +1,4 @@
-"""The simulation of whole clusters: exact replays, covered events, and checks that can fail."""
-
-import hashlib
-import subprocess
-import sys
-from collections import Counter
+"""The simulation of whole clusters: checks that can fail."""
 
 import pytest
 
@@ -23,17 +18,15 @@ from kraft.simulation.linearizability import (
 )
 from kraft.simulation.producer_id_blocks import ProducerIdBlocks
 from kraft.simulation.state_storage import load_snapshot
-from kraft.simulation.whole_scenario import build, run_seed, small_chunks
-from tests.simulation import mutants, run
-from tests.simulation.controller_mutants import CONTROLLER_MUTANTS
-from tests.simulation.hash_seeds import ROOT, outputs_of
+from kraft.simulation.whole_scenario import build, small_chunks
 
 LEVEL = 25
 
 
-def trace_digest(seed: int, events: int) -> str:
-    lines = run_seed(seed, events, is_traced=True).lines
-    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+def test_chunks_are_small_only_during_a_run() -> None:
+    with small_chunks():
+        assert topic_creation.MAX_RECORDS_PER_BATCH == 12
+    assert topic_creation.MAX_RECORDS_PER_BATCH == 10_000
 
 
 # -- histories
@@ -48,87 +41,6 @@ def test_unread_sets_do_not_slow_the_search() -> None:
     assert is_linearizable(calls, value_step, None)
     backwards = [Call("read", None, 200.0, 200.5, ("read", 7))]
     assert not is_linearizable([*calls, *backwards], value_step, None)
-
-
-# -- replay
-
-
-def test_a_seed_replays_to_the_same_trace() -> None:
-    assert trace_digest(2, 1500) == trace_digest(2, 1500)
-    assert trace_digest(2, 1500) != trace_digest(3, 1500)
-
-
-def test_tracing_does_not_change_the_run() -> None:
-    traced, untraced = run_seed(5, 1500, is_traced=True), run_seed(5, 1500)
-    assert traced.digest == untraced.digest
-
-
-def test_the_hash_seed_of_the_process_has_no_effect() -> None:
-    script = (
-        "from tests.simulation.test_whole_cluster import trace_digest; print(trace_digest(4, 1500))"
-    )
-    assert len(outputs_of(script)) == 1
-
-
-def test_a_few_seeds_pass_and_cover_the_main_events() -> None:
-    counts: Counter[str] = Counter()
-    for seed in range(5):
-        outcome = run_seed(seed, 1500)
-        assert outcome.violation is None, f"seed {seed}: {outcome.violation}"
-        counts += outcome.counts
-    for name in (
-        "claims",
-        "acknowledged",
-        "transactions",
-        "broker_deaths",
-        "isr_changes",
-        "compared_states",
-        "compared_images",
-        "checked_histories",
-    ):
-        assert counts[name], name
-
-
-def test_chunks_are_small_only_during_a_run() -> None:
-    with small_chunks():
-        assert topic_creation.MAX_RECORDS_PER_BATCH == 12
-    assert topic_creation.MAX_RECORDS_PER_BATCH == 10_000
-
-
-def test_a_violation_prints_its_replay() -> None:
-    outcome = run_seed(5, 300, is_traced=True)
-    outcome.violation = Violation("acknowledged_is_committed", "it is not")
-    text = run.explain(outcome, 300, run.WHOLE)
-    assert "make simulate-controllers SEED=5 EVENTS=300" in text
-
-
-# -- planted faults
-
-
-def test_there_are_enough_planted_faults_of_controllers() -> None:
-    assert len(CONTROLLER_MUTANTS) >= 12
-    assert not CONTROLLER_MUTANTS.keys() & mutants.MUTANTS.keys()
-
-
-@pytest.mark.parametrize(
-    ("name", "invariant"),
-    [
-        ("a_controller_answers_before_the_commit", "acknowledged_is_committed"),
-        ("uncommitted_state_is_not_reverted", "uncommitted_state_is_reverted"),
-        ("a_producer_id_block_is_given_out_twice", "producer_ids_are_allocated_once"),
-    ],
-)
-def test_a_planted_fault_is_caught(name: str, invariant: str) -> None:
-    script = f"from tests.simulation import mutants; print(mutants.hunt({name!r}).invariant)"
-    found = subprocess.run(
-        [sys.executable, "-c", script],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=300,
-    )
-    assert found.stdout.strip() == invariant
 
 
 # -- linearizability
