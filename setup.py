@@ -35,6 +35,8 @@ PORTABLE_LEVEL = "x86-64-v2"
 #: 2 %.
 HOT = ("row_encoder", "column_check")
 HOT_LEVEL = "x86-64-v3"
+#: Modules that use epoll and sendfile; elsewhere the event loop does their work.
+LINUX_ONLY = ("sockets.data_loop", "sockets.incoming", "sockets.mover", "sockets.outgoing")
 
 
 def switched_on(name: str) -> bool:
@@ -81,6 +83,12 @@ def module_name(source: Path) -> str:
     return ".".join(source.relative_to(CORE).with_suffix("").parts)
 
 
+def is_built(name: str) -> bool:
+    if name in LINUX_ONLY and sys.platform != "linux":
+        return False
+    return not chosen or name in chosen
+
+
 chosen = {name for name in os.environ.get("KRAFT_MODULES", "").split(",") if name}
 extensions = [
     Extension(
@@ -92,7 +100,7 @@ extensions = [
         extra_link_args=link_args,
     )
     for source in sorted(CORE.rglob("*.pyx"))
-    if not chosen or module_name(source) in chosen
+    if is_built(module_name(source))
 ]
 
 

@@ -19,9 +19,11 @@ import asyncio
 import socket
 import struct
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import cast
 
 from kraft._core.bytes.receive_buffer import ReceiveBuffer
+from kraft._core.sockets.file_slice import FileSlice
 
 SMALL_BUFFER_SIZE = 64 * 1024
 # The first size of a buffer for a large frame; it grows fourfold.
@@ -38,6 +40,7 @@ _JOINED_SIZE = 64 * 1024
 _read_size = struct.Struct(">i").unpack_from
 
 Buffer = bytes | memoryview
+Piece = Buffer | FileSlice
 
 
 class FrameProtocol(ABC, asyncio.BufferedProtocol):
@@ -140,16 +143,19 @@ class FrameProtocol(ABC, asyncio.BufferedProtocol):
         if self.transport is not None:
             self.transport.close()
 
-    def write(self, pieces: list[Buffer]) -> None:
-        """Send the buffers one after the other; large ones are not copied."""
+    def write(self, pieces: Sequence[Piece]) -> None:
+        """Send the buffers one after the other; large ones are not copied.
+
+        Only the subclasses of a listener send slices of files.
+        """
         assert self.transport is not None
         if self.transport.is_closing():
             return
         if len(pieces) > 1 and sum(map(len, pieces)) > _JOINED_SIZE:
             for piece in pieces:
-                self.transport.write(piece)
+                self.transport.write(cast(Buffer, piece))
         else:
-            self.transport.write(b"".join(pieces))
+            self.transport.write(b"".join(cast(Sequence[Buffer], pieces)))
 
     # -- frames
 

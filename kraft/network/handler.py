@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
+from kraft._core.sockets.file_slice import FileSlice
 from kraft.protocol.headers import Api, RequestHeader
 from kraft.security.protocols import PeerIdentity
 
 
 class HandlerAnswer(NamedTuple):
-    """The body of a response; the connection's next request is read after ``throttle_ms``."""
+    """The body of a response; the connection's next request is read after ``throttle_ms``.
 
-    body: bytes
+    A body of several pieces is sent in their order. Slices of files are sent without a copy of
+    their bytes where the connection belongs to a data loop (`data_listener`).
+    """
+
+    body: bytes | Sequence[bytes | memoryview | FileSlice]
     throttle_ms: int = 0
+
+    @property
+    def pieces(self) -> Sequence[bytes | memoryview | FileSlice]:
+        return (self.body,) if isinstance(self.body, bytes) else self.body
 
 
 class Handler(NamedTuple):

@@ -16,6 +16,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
+from kraft._core.sockets.request_memory import RequestMemory
 from kraft.network.admission import Admission, ConnectionLimits, Standing
 from kraft.network.authentication import SASL_APIS, ListenerSecurity
 from kraft.network.creation_rates import CreationRates, RateLimits
@@ -102,11 +103,19 @@ class OpenConnection(Protocol):
     def close(self) -> None: ...
 
 
+class PlainListener(Protocol):
+    """Listens for connections without TLS in place of the event loop: `DataListener`."""
+
+    def serve(self, name: str, fd: int, backlog: int) -> None: ...
+    def stop_accepting(self) -> None: ...
+    def close(self) -> None: ...
+
+
 class Listener:
     """The server side of a node's transport: what all its connections share.
 
     ``accept`` returns the protocol of a new connection, from this object, the name of the listener
-    and the event loop.
+    and the event loop. With a ``data_listener`` the connections without TLS belong to it instead.
     """
 
     def __init__(
@@ -122,8 +131,11 @@ class Listener:
         denial_of: Callable[[Api, PeerIdentity], int],
         security: Mapping[str, ListenerSecurity],
         traffic: Traffic | None = None,
+        data_listener: Callable[[Listener, asyncio.AbstractEventLoop], PlainListener] | None = None,
     ) -> None:
         self._accept = accept
+        self._make_data_listener = data_listener
+        self.data_listener: PlainListener | None = None
         self.limits = limits
         self.traffic = Traffic() if traffic is None else traffic
         self.warnings = warnings
@@ -133,8 +145,7 @@ class Listener:
         self.security = security
         self.admission = Admission(limits.of_connections())
         self.rates = CreationRates(limits.creation_rates)
-        #: Bytes of large requests in progress.
-        self.request_memory = 0
+        self.memory = RequestMemory()
         #: The sizes of handlers' responses that are not read, the oldest first, and their sum.
         self._unread: dict[OpenConnection, int] = {}
         self._unread_memory = 0
@@ -159,7 +170,7 @@ class Listener:
         self._next_reply_to = 0
         self._servers: list[asyncio.Server] = []
         #: Servers that are bound and do not accept connections yet.
-        self._waiting_servers: list[asyncio.Server] = []
+        self._waiting_servers: list[tuple[str, asyncio.Server]] = []
         self._backlog = BACKLOG
         self.handshakes: HandshakeQueue | None = None
         self._token_thread: ThreadPoolExecutor | None = None
@@ -182,15 +193,18 @@ class Listener:
         loop = asyncio.get_running_loop()
         self.handshakes = HandshakeQueue(loop)
         bound = []
+        if self._make_data_listener is not None:
+            self.data_listener = self._make_data_listener(self, loop)
         try:
             for endpoint in endpoints:
+                is_data = self._is_data(endpoint.name)
                 try:
                     server = await loop.create_server(
                         partial(self._accept, self, endpoint.name, loop),
                         endpoint.host or None,
                         endpoint.port,
                         backlog=BACKLOG,
-                        start_serving=endpoint.name not in waiting,
+                        start_serving=endpoint.name not in waiting and not is_data,
                     )
                 except OSError as error:
                     # The error number of a failed name resolution is below 0.
@@ -198,7 +212,9 @@ class Listener:
                     raise OSError(f"cannot listen at {endpoint!r}: {reason}") from error
                 self._servers.append(server)
                 if endpoint.name in waiting:
-                    self._waiting_servers.append(server)
+                    self._waiting_servers.append((endpoint.name, server))
+                elif is_data:
+                    self._serve_data(endpoint.name, server)
                 else:
                     self._lengthen_backlog(server)
                 bound.append(endpoint._replace(port=server.sockets[0].getsockname()[1]))
@@ -217,15 +233,34 @@ class Listener:
     async def open_waiting(self) -> None:
         """Accept connections at the listeners that have waited so far."""
         servers, self._waiting_servers = self._waiting_servers, []
-        for server in servers:
+        for name, server in servers:
+            if self._is_data(name):
+                self._serve_data(name, server)
+                continue
             await server.start_serving()
             self._lengthen_backlog(server)
+
+    def _is_data(self, name: str) -> bool:
+        """Return whether the connections of this listener belong to the data listener."""
+        security = self.security.get(name)
+        return self.data_listener is not None and (security is None or security.tls is None)
+
+    def _serve_data(self, name: str, server: asyncio.Server) -> None:
+        """Accept the connections of a bound server by the data listener."""
+        assert self.data_listener is not None
+        for listening in server.sockets:
+            self.data_listener.serve(name, os.dup(listening.fileno()), self._backlog)
 
     def _lengthen_backlog(self, server: asyncio.Server) -> None:
         """Let more connections wait than the event loop accepts at a time."""
         for listening in server.sockets:
             with socket.socket(fileno=os.dup(listening.fileno())) as same:
                 same.listen(self._backlog)
+
+    @property
+    def request_memory(self) -> int:
+        """The bytes of large requests in progress."""
+        return self.memory.taken
 
     def token_executor(self) -> Executor:
         """Return the thread that derives the keys of delegation tokens."""
@@ -236,6 +271,8 @@ class Listener:
     def stop_accepting(self) -> None:
         for server in self._servers:
             server.close()
+        if self.data_listener is not None:
+            self.data_listener.stop_accepting()
 
     async def close(self) -> None:
         """Close every connection; wait briefly until written responses are sent."""
@@ -251,6 +288,9 @@ class Listener:
             await asyncio.sleep(0.001)
         for connection in list(self.connections):
             connection.close()
+        if self.data_listener is not None:
+            self.data_listener.close()
+            self.data_listener = None
         self.warnings.flush(is_over=True)
         if self._token_thread is not None:
             self._token_thread.shutdown(wait=False, cancel_futures=True)

@@ -16,11 +16,12 @@ import asyncio
 import time
 import traceback
 import types
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kraft._core.codec.fetch import decode_request_header
+from kraft._core.sockets.file_slice import FileSlice
 from kraft.errors import IllegalSaslStateError, KraftError, SaslAuthenticationError
 from kraft.network.admission import Standing
 from kraft.network.authentication import (
@@ -30,7 +31,8 @@ from kraft.network.authentication import (
     SaslGate,
     illegal_state,
 )
-from kraft.network.framing import Buffer, FrameProtocol
+from kraft.network.file_copies import FileCopy
+from kraft.network.framing import Buffer, FrameProtocol, Piece
 from kraft.network.handler import Handler
 from kraft.network.listener import Listener
 from kraft.network.tls_transport import TlsTransport
@@ -52,7 +54,7 @@ if TYPE_CHECKING:
 # Most requests are small; the buffer of a larger one grows with the bytes that arrive.
 _SMALL_BUFFER_SIZE = 4096
 # Requests of unknown APIs: enough to log their API key and version.
-_MAX_UNKNOWN_REQUEST_SIZE = 4096
+MAX_UNKNOWN_REQUEST_SIZE = 4096
 
 
 def accept_connection(
@@ -83,6 +85,8 @@ def _tls_of(security: ListenerSecurity) -> TlsContexts:
 class ServerConnection(FrameProtocol):
     """One connection of a peer, with at most one request in progress."""
 
+    _small_buffer_size = _SMALL_BUFFER_SIZE
+
     def __init__(
         self,
         owner: Listener,
@@ -90,7 +94,7 @@ class ServerConnection(FrameProtocol):
         loop: asyncio.AbstractEventLoop,
         security: ListenerSecurity,
     ) -> None:
-        super().__init__(loop, owner.limits.max_request_size, _SMALL_BUFFER_SIZE)
+        super().__init__(loop, owner.limits.max_request_size, self._small_buffer_size)
         self._owner = owner
         self.listener_name = name
         self._security = security
@@ -116,7 +120,9 @@ class ServerConnection(FrameProtocol):
         self._is_stalled = False
         self._stalled_frame: Buffer = b""
         self._writing_since: float | None = None
-        #: The size of a handler's response; 0 for responses from mapped files.
+        #: Passes on the response in progress, if it has slices of files.
+        self._copy: FileCopy | None = None
+        #: The size of a handler's response; 0 for responses from files.
         self._response_size = 0
         self._unwritten = 0
         #: Ends the time for which a quota mutes the connection.
@@ -166,6 +172,9 @@ class ServerConnection(FrameProtocol):
             self._task.cancel()
         if self._unmute is not None:
             self._unmute.cancel()
+        if self._copy is not None:
+            self._copy.cancel()
+            self._copy = None
         if self._header is not None:
             self._header = None
             if self._is_counted:
@@ -197,33 +206,37 @@ class ServerConnection(FrameProtocol):
             return self._max_frame_size
         if key in owner.apis:
             return min(owner.limits.max_raft_request_size, self._max_frame_size)
-        return _MAX_UNKNOWN_REQUEST_SIZE
+        return MAX_UNKNOWN_REQUEST_SIZE
 
     def may_grow(self, capacity: int) -> bool:
         owner = self._owner
         more = capacity - self._request_memory
-        most = owner.limits.max_request_memory
-        if self._gate is not None and self._gate.principal is None:
-            most //= 2
-        if owner.request_memory + more > most:
-            self.frame_refused(
-                f"a large request while others take {owner.request_memory} bytes of memory"
-            )
+        if not owner.memory.take(more, self._most_request_memory):
+            self.memory_refused()
             return False
-        owner.request_memory += more
         self._request_memory = capacity
         return True
 
+    @property
+    def _most_request_memory(self) -> int:
+        """The memory of all large requests up to which this connection may take some."""
+        most = self._owner.limits.max_request_memory
+        is_unknown = self._gate is not None and self._gate.principal is None
+        return most // 2 if is_unknown else most
+
+    def memory_refused(self) -> None:
+        taken = self._owner.memory.taken
+        self.frame_refused(f"a large request while others take {taken} bytes of memory")
+
     def _release_memory(self) -> None:
-        self._owner.request_memory -= self._request_memory
+        self._owner.memory.give_back(self._request_memory)
         self._request_memory = 0
 
     def check_time(self, now: float) -> None:
         """Close the connection if it is idle or makes no progress for too long."""
         limits = self._owner.limits
         if self._writing_since is not None:
-            assert self.transport is not None
-            unwritten = self.transport.get_write_buffer_size()
+            unwritten = self._unwritten_size
             if unwritten < self._unwritten:
                 self._unwritten, self._writing_since = unwritten, now
             elif now - self._writing_since > limits.response_write_timeout_ms / 1000:
@@ -250,15 +263,57 @@ class ServerConnection(FrameProtocol):
             return "complete SASL authentication"
         return "request"
 
-    def pause_writing(self) -> None:
+    @property
+    def _unwritten_size(self) -> int:
         assert self.transport is not None
+        uncopied = 0 if self._copy is None else self._copy.remaining
+        return uncopied + self.transport.get_write_buffer_size()
+
+    def write(self, pieces: Sequence[Piece]) -> None:
+        if not any(isinstance(piece, FileSlice) for piece in pieces):
+            super().write(pieces)
+            return
+        assert self.transport is not None
+        assert self._copy is None
+        if not self.transport.is_closing():
+            self._copy = FileCopy(self._loop, self.transport, pieces, self._copied)
+            self._wait_for_reader()
+
+    def _copied(self, reason: str | None) -> None:
+        """End the response with slices of files; ``reason``: why a file could not be read."""
+        self._copy = None
+        if reason is not None:
+            self.file_failed(reason)
+        elif self.transport is None or not self.transport.is_closing():
+            self.resume_writing()
+
+    def file_failed(self, reason: str) -> None:
+        """Close the connection: the peer was promised more bytes than a file has."""
+        self._owner.warnings.warn(
+            "responses could not be read",
+            f"a response to {self.address} ends early, the connection is closed: {reason}",
+        )
+        self.close()
+
+    def pause_writing(self) -> None:
+        if self._copy is not None:
+            self._copy.pause()
+        self._wait_for_reader()
+
+    def _wait_for_reader(self) -> None:
+        """Take no request, and watch the progress of the peer, until `resume_writing`."""
+        if self._writing_since is not None:
+            return
         self.hold()
         self._writing_since = self._loop.time()
-        self._unwritten = self.transport.get_write_buffer_size()
+        self._unwritten = self._unwritten_size
         if self._response_size:
             self._owner.note_unread(self, self._response_size)
 
     def resume_writing(self) -> None:
+        if self._copy is not None:
+            self._copy.resume()
+            return
         self._writing_since = None
         self._owner.forget_unread(self)
         self.last_active = self._loop.time()
@@ -501,8 +556,11 @@ class ServerConnection(FrameProtocol):
             self._task = None
             if answer.throttle_ms:
                 self._mute(answer.throttle_ms, self._unmuted)
-            self._response_size = len(answer.body)
-            self._answer([answer.body])
+            pieces = answer.pieces
+            self._response_size = sum(
+                len(piece) for piece in pieces if not isinstance(piece, FileSlice)
+            )
+            self._answer(pieces)
             self._response_size = 0
 
     def respond(self, response: Response) -> None:
@@ -514,7 +572,7 @@ class ServerConnection(FrameProtocol):
             encode_response(response, header.version, self.listener_name, self._owner.resolve)
         )
 
-    def _answer(self, pieces: list[Any]) -> None:
+    def _answer(self, pieces: Sequence[Piece]) -> None:
         header, self._header = self._header, None
         if header is None:
             return
@@ -526,7 +584,7 @@ class ServerConnection(FrameProtocol):
             self._is_counted = False
             self._owner.request_done()
 
-    def _write_answer(self, header: RequestHeader, pieces: list[Buffer]) -> None:
+    def _write_answer(self, header: RequestHeader, pieces: Sequence[Piece]) -> None:
         size = sum(map(len, pieces))
         start = response_header(header.api, header.version, header.correlation, size)
         self.last_active = self._loop.time()

@@ -19,6 +19,7 @@ from kraft.errors import NONE, UnsupportedVersionError
 from kraft.network.admission import Standing
 from kraft.network.authentication import ListenerSecurity
 from kraft.network.connections import Peer, PeerCall
+from kraft.network.data_loop import data_listener_type
 from kraft.network.framing import Buffer
 from kraft.network.handler import Handler
 from kraft.network.listener import BACKLOG, Limits, Listener
@@ -59,6 +60,8 @@ class TransportConfig(NamedTuple):
     waiting: frozenset[str] = frozenset()
     #: Connections that may wait until the event loop accepts them.
     backlog: int = BACKLOG
+    #: Whether a compiled loop moves the bytes of connections without TLS (Linux; else ignored).
+    has_data_loop: bool = False
 
 
 def no_features() -> NodeFeatures:
@@ -109,6 +112,7 @@ class Transport:
             denial_of,
             config.security,
             traffic,
+            data_listener_type() if config.has_data_loop else None,
         )
         self._client_security = config.security.get(config.client_listener) or ListenerSecurity()
         #: By destination; the most recently used one is last.

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import pytest
 import uvloop
 
+from kraft._core.sockets.file_slice import FileSlice
 from kraft.network.admission import Standing, standing_of
 from kraft.network.authentication import ListenerSecurity
 from kraft.network.handler import Handler, HandlerAnswer
@@ -118,12 +119,16 @@ class Node:
     #: Heartbeats whose handler was cancelled.
     cancelled_beats: int = 0
     backlog: int = BACKLOG
+    #: What handlers answer instead of an echo.
+    pieces: list[bytes | memoryview | FileSlice] | None = None
 
     async def echo(
         self, header: RequestHeader, body: bytes | memoryview, sender: PeerIdentity
     ) -> HandlerAnswer:
         self.senders.append(sender)
         await self.may_echo.wait()
+        if self.pieces is not None:
+            return HandlerAnswer(self.pieces, self.throttle_ms)
         return HandlerAnswer(bytes(body)[::-1], self.throttle_ms)
 
     async def beat(
@@ -186,9 +191,19 @@ def features() -> NodeFeatures:
     )
 
 
-@pytest.fixture(params=LOOPS)
+#: Event loops, and whether a compiled loop moves the bytes of plain connections.
+KINDS = {
+    "asyncio": (LOOPS["asyncio"], False),
+    "uvloop": (LOOPS["uvloop"], False),
+    "data loop, asyncio": (LOOPS["asyncio"], True),
+    "data loop, uvloop": (LOOPS["uvloop"], True),
+}
+
+
+@pytest.fixture(params=KINDS)
 def play(request: pytest.FixtureRequest) -> Callable[..., None]:
-    """Return a function that runs a scenario with a node, on asyncio's loop and on uvloop."""
+    """Return a function that runs a scenario with a node, on each kind of loop."""
+    loop_factory, has_data_loop = KINDS[request.param]
 
     async def run(scenario: RunScenario, limits: Limits, **options: object) -> None:
         node = Node(**options)  # type: ignore[arg-type]
@@ -200,6 +215,7 @@ def play(request: pytest.FixtureRequest) -> Callable[..., None]:
             limits=limits,
             security={LISTENER: node.security},
             backlog=node.backlog,
+            has_data_loop=has_data_loop,
         )
         handlers = {
             CREATE_TOPICS.key: Handler(CREATE_TOPICS, node.echo),
@@ -218,7 +234,7 @@ def play(request: pytest.FixtureRequest) -> Callable[..., None]:
             await node.transport.close()
 
     def play(scenario: RunScenario, limits: Limits | None = None, **options: object) -> None:
-        with asyncio.Runner(loop_factory=LOOPS[request.param]) as runner:
+        with asyncio.Runner(loop_factory=loop_factory) as runner:
             runner.run(run(scenario, limits or Limits(), **options))
 
     return play

@@ -228,6 +228,7 @@ def test_a_response_written_just_before_closing_arrives(play: Callable[..., None
         client = await node.client()
         unanswered = await node.client()
         await unanswered.vote()
+        await until(lambda: len(node.received) == 1)
         await client.vote()
         await until(lambda: len(node.received) == 2)
         node.answer(node.received[1])

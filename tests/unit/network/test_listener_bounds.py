@@ -57,7 +57,9 @@ def test_connections_are_limited(
     # The first closing is logged at once; then one line a second has the count of the others.
     first, *others = [record.getMessage() for record in caplog.records]
     assert first == "closed one of 127.0.0.1; 50 are open"
-    pattern = f"too many connections: (.*) more, the last: {first}"
+    # A data loop may have some closed connections left.
+    last = first.replace("50", "5[0-9]")
+    pattern = f"too many connections: (.*) more, the last: {last}"
     counts = [match[1] for line in others if (match := re.fullmatch(pattern, line))]
     assert len(counts) == len(others)
     assert sum(map(int, counts)) == 24
@@ -142,7 +144,7 @@ def test_requests_of_handlers_are_limited_and_further_ones_wait(play: Callable[.
         node.may_echo.set()
         for client in clients[:4]:
             assert await client.frame() == b"\0\0\0\1\0scipot"
-        assert node.transport.listener.request_count == 0
+        await until(lambda: listener.request_count == 0)
 
     play(scenario, Limits(max_requests=2), is_quick=False)
 

@@ -1,0 +1,131 @@
+"""The loop of a broker's plain connections: a thread without the GIL that moves their bytes."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, final
+
+from typing_extensions import Buffer
+
+from kraft._core.sockets.file_slice import FileSlice
+from kraft._core.sockets.request_memory import RequestMemory
+
+#: Bits of `DataSocket.events`: a whole request has arrived; `DataSocket.write` may be called again
+#: after it returned True; a request is larger than allowed; the memory of large requests is taken;
+#: a file of a response ended early or cannot be read; the connection is lost. After the last but
+#: one the caller closes the connection; nothing follows the last.
+FRAME: int
+WRITABLE: int
+TOO_LARGE: int
+NO_MEMORY: int
+NO_FILE: int
+LOST: int
+
+@final
+class DataSocket:
+    """One connection of a `DataLoop`. Every method is called by the thread that calls `take`."""
+
+    #: What the loop's user associates with the connection.
+    owner: Any
+    @property
+    def events(self) -> int:
+        """What happened before the last `DataLoop.take` that returned this connection."""
+
+    @property
+    def has_frame(self) -> bool:
+        """Whether a whole request waits, and the connection is not closing."""
+
+    @property
+    def has_more(self) -> bool:
+        """Whether further bytes had been received behind the request that was taken last."""
+
+    @property
+    def frame_begun(self) -> float | None:
+        """When the first byte of an incomplete request arrived, in seconds of the monotonic clock.
+
+        None: there is no incomplete request.
+        """
+
+    @property
+    def refused_size(self) -> int:
+        """After `TOO_LARGE`: the size that the request claims."""
+
+    @property
+    def unsent(self) -> int:
+        """The bytes of responses that are not sent yet."""
+
+    @property
+    def is_closing(self) -> bool:
+        """Whether the connection is closed, or will be once its responses are sent."""
+
+    def set_limits(self, largest: int, has_apis: bool, most_memory: int) -> None:
+        """Bound the next requests.
+
+        ``largest``: of any request; ``has_apis``: the limits of APIs apply as well;
+        ``most_memory``: of the large requests of all connections together.
+        """
+
+    def take_frame(self) -> tuple[bytes | memoryview, int] | None:
+        """Return the request that waits, without its size field, and its bytes of RequestMemory.
+
+        The caller gives these bytes back. Returns None where `has_frame` is False.
+        """
+
+    def write(self, pieces: Sequence[Buffer | FileSlice]) -> bool:
+        """Send a response after those before it; return whether the caller should wait.
+
+        The event `WRITABLE` ends the wait. Buffers stay as they are until they are sent. Does
+        nothing on a closing connection.
+        """
+
+    def pause_reading(self) -> None:
+        """Receive nothing until `resume_reading`; also a closed peer is noticed only then."""
+
+    def resume_reading(self) -> None: ...
+    def abort(self) -> None:
+        """Close at once; unsent bytes are dropped. `LOST` follows."""
+
+    def close(self) -> None:
+        """Receive nothing more, and close once all responses are sent. `LOST` follows."""
+
+@final
+class DataLoop:
+    """Connections whose bytes one thread moves, which calls `run`.
+
+    A large request is counted in ``memory``. ``api_limits`` are the largest requests of APIs, by
+    key; ``unknown_limit`` is that of other APIs. Raises OSError where the process has no descriptor
+    left.
+    """
+
+    def __new__(
+        cls, memory: RequestMemory, api_limits: Mapping[int, int], unknown_limit: int
+    ) -> DataLoop: ...
+    def __len__(self) -> int:
+        """Return the number of connections that are not lost."""
+
+    @property
+    def bytes_in(self) -> int: ...
+    @property
+    def bytes_out(self) -> int: ...
+    def fileno(self) -> int:
+        """Return a descriptor that is readable when `take` has something to return."""
+
+    def add(
+        self, fd: int, owner: Any, largest: int, has_apis: bool, most_memory: int
+    ) -> DataSocket:
+        """Take over a connected, non-blocking socket, also where an exception is raised.
+
+        The limits are those of `DataSocket.set_limits`. Raises OSError where epoll rejects the
+        socket, and RuntimeError after `stop`.
+        """
+
+    def take(self) -> list[DataSocket]:
+        """Return the connections with events, and release the files of sent responses.
+
+        Call it about once a second also where `fileno` is not readable: files of few responses
+        alone do not make it readable.
+        """
+
+    def run(self) -> None:
+        """Move bytes until `stop`, without the GIL; then report every connection as lost."""
+
+    def stop(self) -> None:
+        """End `run`; call `take` once more after it."""

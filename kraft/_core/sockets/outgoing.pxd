@@ -1,0 +1,38 @@
+# A response on its way out: segments of memory and of files; see outgoing.pyx.
+
+from libc.stdint cimport int64_t, uint8_t
+
+cdef enum SendOutcome:
+    SEND_DONE = 0           # everything is sent
+    SEND_FULL = 1           # the socket takes no more now
+    SEND_TURN_OVER = 2      # the bytes of this turn are sent; there are more
+    SEND_FAILED = 3         # the peer is gone
+    SEND_NO_FILE = 4        # a file ended early or cannot be read
+
+cdef struct Segment:
+    const uint8_t *data     # NULL: a part of the file `fd`
+    int fd
+    int64_t position
+    int64_t size            # bytes left to send
+
+cdef struct Outgoing:
+    Outgoing *next
+    int count
+    int first               # the first segment with bytes left
+    void *references        # the Python object to release when all is sent, or NULL
+    Segment *segments
+
+
+cdef Outgoing *outgoing_new(int count, Py_ssize_t copied) noexcept nogil
+cdef inline uint8_t *outgoing_copies(Outgoing *one) noexcept nogil:
+    """Return the memory for the bytes that are copied into the response."""
+    return <uint8_t *>(one.segments + one.count)
+
+# Sends up to `most` bytes; adds the sent bytes to `sent`, and those of memory to `sent_memory`.
+cdef SendOutcome outgoing_send(
+    int fd, Outgoing *one, int64_t most, int64_t *sent, int64_t *sent_memory
+) noexcept nogil
+# Adds the bytes that are not sent yet, and those of memory.
+cdef void outgoing_count(
+    const Outgoing *one, int64_t *unsent, int64_t *unsent_memory
+) noexcept nogil

@@ -1,0 +1,112 @@
+"""Send responses of memory and parts of files on non-blocking sockets, without the GIL.
+
+A response is one block of C memory: its segments, then the bytes that were copied into it. Segments
+of memory next to each other leave in one sendmsg, segments of files by sendfile. Only the thread of
+a `DataLoop` changes a response after it was submitted. No segment is empty: after the bytes before
+an empty one the kernel would wait for more. Used by `data_loop`.
+"""
+
+from libc.errno cimport EAGAIN, EBADF, EINTR, EINVAL, EIO, EOVERFLOW, errno
+from libc.stdint cimport int64_t, uint8_t
+from libc.stdlib cimport malloc
+from libc.string cimport memset
+from posix.types cimport off_t
+
+from kraft._core.sockets.system cimport MSG_MORE, MSG_NOSIGNAL, iovec, msghdr, sendfile, sendmsg
+
+cdef enum:
+    MOST_VECTORS = 64       # buffers in one sendmsg; the kernel's bound (IOV_MAX) is 1024
+
+
+cdef Outgoing *outgoing_new(int count, Py_ssize_t copied) noexcept nogil:
+    """Return a response without content, or NULL if memory is exhausted."""
+    cdef Outgoing *one = <Outgoing *>malloc(
+        sizeof(Outgoing) + <size_t>count * sizeof(Segment) + <size_t>copied
+    )
+    if one != NULL:
+        one.next = NULL
+        one.count = count
+        one.first = 0
+        one.references = NULL
+        one.segments = <Segment *>(one + 1)
+    return one
+
+
+cdef SendOutcome outgoing_send(
+    int fd, Outgoing *one, int64_t most, int64_t *sent, int64_t *sent_memory
+) noexcept nogil:
+    cdef Segment *segment
+    cdef Py_ssize_t now
+    cdef off_t position
+    cdef int code
+    while one.first < one.count:
+        segment = &one.segments[one.first]
+        if most <= 0:
+            return SEND_TURN_OVER
+        if segment.data != NULL:
+            now = send_memory(fd, one)
+        else:
+            position = segment.position
+            now = sendfile(fd, segment.fd, &position, <size_t>min(segment.size, most))
+            if now == 0:
+                return SEND_NO_FILE
+        if now < 0:
+            code = errno
+            if code == EINTR:
+                continue
+            if code == EAGAIN:
+                return SEND_FULL
+            if segment.data == NULL and code in (EBADF, EINVAL, EIO, EOVERFLOW):
+                return SEND_NO_FILE
+            return SEND_FAILED
+        sent[0] += now
+        most -= now
+        if segment.data == NULL:
+            segment.position += now
+            segment.size -= now
+            if segment.size == 0:
+                one.first += 1
+        else:
+            sent_memory[0] += now
+            advance(one, now)
+    return SEND_DONE
+
+
+cdef Py_ssize_t send_memory(int fd, Outgoing *one) noexcept nogil:
+    """Send the segments of memory up to the next file; return the sent bytes, or -1."""
+    cdef iovec vectors[MOST_VECTORS]
+    cdef msghdr message
+    cdef int at = one.first
+    memset(&message, 0, sizeof(message))
+    message.msg_iov = vectors
+    while at < one.count and one.segments[at].data != NULL and message.msg_iovlen < MOST_VECTORS:
+        vectors[message.msg_iovlen].iov_base = <void *>one.segments[at].data
+        vectors[message.msg_iovlen].iov_len = <size_t>one.segments[at].size
+        message.msg_iovlen += 1
+        at += 1
+    # More follows at once: the kernel need not send a small packet for these bytes.
+    return sendmsg(fd, &message, MSG_NOSIGNAL | (MSG_MORE if at < one.count else 0))
+
+
+cdef void advance(Outgoing *one, Py_ssize_t sent) noexcept nogil:
+    """Drop this many sent bytes from the segments of memory."""
+    cdef Segment *segment
+    cdef int64_t part
+    while sent > 0:
+        segment = &one.segments[one.first]
+        part = min(<int64_t>sent, segment.size)
+        segment.data += part
+        segment.size -= part
+        sent -= <Py_ssize_t>part
+        if segment.size == 0:
+            one.first += 1
+
+
+cdef void outgoing_count(
+    const Outgoing *one, int64_t *unsent, int64_t *unsent_memory
+) noexcept nogil:
+    cdef int at
+    for at in range(one.first, one.count):
+        unsent[0] += one.segments[at].size
+        if one.segments[at].data != NULL:
+            unsent_memory[0] += one.segments[at].size
