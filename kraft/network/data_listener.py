@@ -44,6 +44,8 @@ class DataListener:
         )
         self._thread = threading.Thread(target=self.data.run, name="data loop", daemon=True)
         self._thread.start()
+        #: Connections since the start.
+        self.accepted_count = 0
         self._listening: dict[socket.socket, str] = {}
         self._closing: set[DataConnection] = set()
         self._retry: asyncio.TimerHandle | None = None
@@ -98,6 +100,7 @@ class DataListener:
 
     def _begin(self, accepted: socket.socket, peer: Any, name: str) -> None:
         owner = self._owner
+        self.accepted_count += 1
         accepted.setblocking(False)
         if accepted.family != socket.AF_UNIX:
             accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

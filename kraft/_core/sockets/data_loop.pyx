@@ -16,6 +16,8 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
 
+cimport cython
+
 from kraft._core.sockets.file_slice cimport FileSlice
 from kraft._core.sockets.incoming cimport (
     API_COUNT,
@@ -249,6 +251,8 @@ cdef void release(Outgoing *one):
     free(one)
 
 
+# The end of a socket uses its loop: the garbage collector must not clear the reference before it.
+@cython.no_gc_clear
 cdef class DataSocket:
     """See ``data_loop.pyi``."""
 
