@@ -12,7 +12,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help build demo test spark lint lint-style lint-types docs package release-check interop interop-matrix leadership-moves transplant broker-lives broker-faults clients operations kafka-tests bench bench-quick bench-peers fuzz clean \
   bench-instructions bench-compare baseline history performance-page \
-  differential differential-coverage otava simulate simulate-controllers simulate-replication mutants core-mutants sanitize disk-proof processes upgrade soak soak-simulate soak-processes
+  differential differential-coverage otava simulate simulate-controllers simulate-replication mutants core-mutants sanitize sanitize-threads disk-proof processes upgrade soak soak-simulate soak-processes
 
 help:
 	@echo "make build                  Set up the environment and build the extensions for this machine; KRAFT_DEBUG=1 adds checks"
@@ -44,6 +44,7 @@ help:
 	@echo "make mutants                Check that the simulation detects planted faults of the state machine"
 	@echo "make core-mutants           Check that the tests detect planted faults of the compiled core; takes minutes"
 	@echo "make sanitize               Run the core's tests under gcc's address and undefined-behaviour sanitizers"
+	@echo "make sanitize-threads       Run the tests of the data loop under gcc's thread sanitizer"
 	@echo "make fuzz                   Fuzz the parsers under sanitizers, SECONDS=60 (needs clang)"
 	@echo "make soak                   Run simulation and processes at a hundred times their size; takes hours"
 	@echo
@@ -268,6 +269,10 @@ core-mutants: build
 
 sanitize: build
 	$(BIN)/python -m tests.compiled.sanitize
+
+# The sanitizer needs the usual addresses of a process: no random ones.
+sanitize-threads: build
+	setarch -R $(BIN)/python -m tests.compiled.sanitize_threads
 
 disk-proof: SEED ?= 1
 disk-proof: OPERATIONS ?= 500

@@ -10,7 +10,8 @@ Environment variables (all optional):
 ``KRAFT_MARCH=native``  compile for another CPU level, with symbols; ``make build`` uses ``native``
 ``KRAFT_DEBUG=1``       bounds checks, line tracing, no optimisation
 ``KRAFT_SANITIZE=1``    address and undefined-behaviour sanitizers; a report ends the process;
-                        with ``CC=clang`` also coverage for the fuzzer of ``make fuzz``
+                        with ``CC=clang`` also coverage for the fuzzer of ``make fuzz``;
+                        ``thread``: the thread sanitizer in their place
 ``KRAFT_MODULES=a,b``   build only these modules of the core, named like ``log.segment``
 """
 
@@ -71,7 +72,8 @@ else:
         compile_args += ["-g0"]
         link_args += ["-Wl,-S,-x" if sys.platform == "darwin" else "-Wl,--strip-all"]
 if SANITIZE:
-    sanitizers = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+    kinds = "thread" if os.environ["KRAFT_SANITIZE"] == "thread" else "address,undefined"
+    sanitizers = [f"-fsanitize={kinds}", "-fno-sanitize-recover=all"]
     if FUZZ:
         sanitizers += ["-fsanitize=fuzzer-no-link"]
     compile_args += [*sanitizers, "-fno-omit-frame-pointer"]

@@ -21,6 +21,7 @@ from benchmarks.conditions import (
     worst_at_most_ms,
     worst_within,
 )
+from benchmarks.data_loop_bars import DATA_LOOP_ROWS
 from benchmarks.measurements import Run
 from benchmarks.network_bars import NETWORK_ROWS
 
@@ -567,6 +568,7 @@ def judged(
     + QUORUM_ROWS
     + NETWORK_ROWS
     + BROKER_ROWS
+    + DATA_LOOP_ROWS
     + FOLLOW_ROWS
     + SWEEP_ROWS
     + HISTORY_ROWS

@@ -36,6 +36,7 @@ from benchmarks.bars import (
 )
 from benchmarks.broker_bars import BROKER_ROWS
 from benchmarks.conditions import Row
+from benchmarks.data_loop_bars import DATA_LOOP_ROWS
 from benchmarks.kept import kept
 from benchmarks.measurements import Run
 from kraft.regression import multiple_testing, report_text
@@ -56,6 +57,7 @@ GROUPS = (
     ("The quorum", QUORUM_ROWS),
     ("Controllers over the network", NETWORK_ROWS),
     ("Apache Kafka's brokers on the controllers", BROKER_ROWS),
+    ("A broker's connections", DATA_LOOP_ROWS),
     ("Live metadata and commands", FOLLOW_ROWS),
     ("Sweeps", SWEEP_ROWS),
     ("Histories of benchmarks", HISTORY_ROWS),

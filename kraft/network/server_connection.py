@@ -15,9 +15,7 @@ from __future__ import annotations
 import asyncio
 import time
 import traceback
-import types
-from collections.abc import Callable, Coroutine, Generator, Sequence
-from functools import partial
+from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any
 
 from kraft._core.codec.fetch import decode_request_header
@@ -31,6 +29,7 @@ from kraft.network.authentication import (
     SaslGate,
     illegal_state,
 )
+from kraft.network.eager_tasks import started
 from kraft.network.file_copies import FileCopy
 from kraft.network.framing import Buffer, FrameProtocol, Piece
 from kraft.network.handler import Handler
@@ -528,15 +527,10 @@ class ServerConnection(FrameProtocol):
         self._owner.admission.begin_work(self)
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run ``work`` up to its first wait; only from there on it is a task.
-
-        Most heartbeats need no wait.
-        """
-        try:
-            awaited = work.send(None)
-        except StopIteration:
-            return
-        self._task = self._loop.create_task(_continued(work, awaited))
+        """Run ``work`` up to its first wait: most heartbeats need none."""
+        task = started(self._loop, work)
+        if task is not None:
+            self._task = task
 
     async def _handle(
         self, handler: Handler, header: RequestHeader, frame: Buffer, body_at: int
@@ -591,23 +585,3 @@ class ServerConnection(FrameProtocol):
         self.write([start, *pieces])
         taken_ms = (time.monotonic() - self._began_s) * 1000
         self._owner.traffic.note(self._traffic, header, self._request_size, size, taken_ms)
-
-
-async def _continued(work: Coroutine[Any, Any, None], awaited: Any) -> None:
-    """Continue ``work``, which began outside of a task and waits for ``awaited``."""
-    await _awaiting(work, awaited)
-
-
-@types.coroutine
-def _awaiting(work: Coroutine[Any, Any, None], awaited: Any) -> Generator[Any, Any, None]:
-    while True:
-        try:
-            value = yield awaited
-        except BaseException as raised:
-            step = partial(work.throw, raised)
-        else:
-            step = partial(work.send, value)
-        try:
-            awaited = step()
-        except StopIteration:
-            return
