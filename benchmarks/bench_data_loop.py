@@ -5,6 +5,7 @@
 ``data_loop_fetch_ahead``  the same with two requests ahead
 ``data_loop_fetch_four``   the same on four connections, one request each
 ``copied_fetch``           the first, where uvloop's transport copies the file
+``slice_read``             1 MiB of a slice into a new bytes object: the copy of connections with TLS
 ``sendfile_*``             the floors: a loop of C that answers every request by sendfile, without
                            work
 ``small_requests_*``       responses of 64 bytes, the same work, by the data loop, uvloop and
@@ -22,11 +23,13 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from benchmarks.conftest import FULL, Sizes
 from benchmarks.timings import summary
+from kraft._core.sockets.file_slice import FileSlice, SharedFile
 from kraft.protocol.fetch import FETCH
 from kraft.protocol.headers import request_frame
 
@@ -122,3 +125,11 @@ def bench_small_requests(loads: Loads, figure: Note) -> None:
             for kind, taken in values.items():
                 work = f"small_requests_{amount}_{kind}"
                 figure(work, unit="requests", count=1, **summary(taken))
+
+
+def bench_slice_read(benchmark: Any, measured: Callable[..., None], tmp_path: Path) -> None:
+    path = tmp_path / "segment"
+    path.write_bytes(bytes(MIB))
+    part = FileSlice(SharedFile(path), 0, MIB)
+    benchmark.pedantic(part.read, (0, MIB), rounds=200, warmup_rounds=5)
+    measured("slice_read", unit="bytes", count=MIB, bytes=MIB)
