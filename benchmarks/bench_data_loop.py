@@ -5,7 +5,7 @@
 ``data_loop_fetch_ahead``  the same with two requests ahead
 ``data_loop_fetch_four``   the same on four connections, one request each
 ``copied_fetch``           the first, where uvloop's transport copies the file
-``slice_read``             1 MiB of a slice into a new bytes object: the copy of connections with TLS
+``slice_read``             1 MiB of a slice into a bytes object: the copy of connections with TLS
 ``sendfile_*``             the floors: a loop of C that answers every request by sendfile, without
                            work
 ``small_requests_*``       responses of 64 bytes, the same work, by the data loop, uvloop and
