@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 import ssl
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 import uvloop
@@ -249,3 +251,8 @@ async def until(look: Callable[[], object]) -> None:
 async def settle() -> None:
     """Let the loop and the peers run for 50 ms; use it to check that nothing more happens."""
     await asyncio.sleep(0.05)
+
+
+def resident_bytes() -> int:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * resource.getpagesize()

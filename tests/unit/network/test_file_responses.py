@@ -15,8 +15,7 @@ from kraft._core.sockets.file_slice import FileSlice, SharedFile
 from kraft.network.listener import Limits
 from kraft.protocol.headers import request_frame
 from tests.unit.network import tls_peers
-from tests.unit.network.listening import CREATE_TOPICS, Client, Node, play, until
-from tests.unit.network.test_listener_bounds import resident_bytes
+from tests.unit.network.listening import CREATE_TOPICS, Client, Node, play, resident_bytes, until
 
 __all__ = ["play"]
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import re
-import resource
 import struct
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -21,6 +19,7 @@ from tests.unit.network.listening import (
     FETCH_FRAME,
     Node,
     play,
+    resident_bytes,
     until,
 )
 
@@ -125,11 +124,6 @@ def test_idle_connections_take_little_memory(play: Callable[..., None]) -> None:
         assert resident_bytes() - before < 40 * 1024 * 1024
 
     play(scenario)
-
-
-def resident_bytes() -> int:
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * resource.getpagesize()
 
 
 def test_requests_of_handlers_are_limited_and_further_ones_wait(play: Callable[..., None]) -> None:
