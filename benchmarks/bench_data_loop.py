@@ -4,45 +4,58 @@
                            Python work for each request
 ``data_loop_fetch_ahead``  the same with two requests ahead
 ``data_loop_fetch_four``   the same on four connections, one request each
-``copied_fetch``           the first, where uvloop's transport copies the file
+``copied_*``               the same, where uvloop's transport copies the file
 ``slice_read``             1 MiB of a slice into a bytes object: the copy of connections with TLS
 ``sendfile_*``             the floors: a loop of C that answers every request by sendfile, without
                            work
 ``small_requests_*``       responses of 64 bytes, the same work, by the data loop, uvloop and
                            asyncio; on one connection and on 50
 
-Client and floor are `loopback_peer.c`, compiled here; needs gcc. Both servers are measured in
-turns: where the system puts the threads of two cores changes the floor by half.
+Client and floor are `loopback_peer.c`, compiled here; needs gcc, taskset and two cores. All
+servers have the same client and the same cores: the first, or the first two of more; the client has
+the last. Where the system puts the threads would otherwise change the floor by half. Rounds
+alternate between the servers, every second round in the opposite order; the first tenth of a round
+does not count. ``cpu_s`` is the median CPU time of the server for a response.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from statistics import median
+from typing import Any, NamedTuple
 
 import pytest
 
 from benchmarks.conftest import FULL, Sizes
+from benchmarks.machine import cpu_seconds_of
 from benchmarks.timings import summary
-from kraft._core.sockets.file_slice import FileSlice, SharedFile
+from kraft._core.bytes.file_slice import FileSlice
+from kraft._core.log.disk import OsDisk
 from kraft.protocol.fetch import FETCH
 from kraft.protocol.headers import request_frame
 
 ROOT = Path(__file__).parents[1]
 MIB = 1 << 20
-ROUNDS = 5
-ROUND_S = 0.6
+ROUNDS = 9
+ROUND_S = 0.8
+SMALL_ROUNDS = 5
 #: Connections, and requests ahead on each.
 FETCHES = {"fetch": (1, 1), "fetch_ahead": (1, 2), "fetch_four": (4, 1)}
 SMALL = {"one": (1, 1), "50": (50, 1)}
 KINDS = ("data_loop", "uvloop", "asyncio")
 
 Note = Callable[..., None]
+
+
+class Server(NamedTuple):
+    pid: int
+    port: int
 
 
 class Loads:
@@ -53,45 +66,68 @@ class Loads:
         self.file = directory / "segment"
         self._request = directory / "request"
         self._round_s = round_s
+        cores = sorted(os.sched_getaffinity(0))
+        self._client_core = str(cores[-1])
+        self._server_cores = ",".join(map(str, cores[: max(1, min(2, len(cores) - 1))]))
         source = ROOT / "benchmarks" / "loopback_peer.c"
         subprocess.run(["gcc", "-O2", "-Wall", "-o", self.peer, source], check=True)
         self.file.write_bytes(bytes(range(256)) * (MIB // 256))
         self._request.write_bytes(request_frame(FETCH, 12, 7, "client", bytes(40)))
 
     @contextlib.contextmanager
-    def node(self, kind: str, size: int) -> Iterator[int]:
+    def node(self, kind: str, size: int) -> Iterator[Server]:
         command = [sys.executable, "-m", "benchmarks.data_loop_node", kind, str(self.file)]
-        with self._running([*command, str(size)]) as port:
-            yield port
+        with self._running([*command, str(size)]) as server:
+            yield server
 
     @contextlib.contextmanager
-    def floor(self) -> Iterator[int]:
+    def floor(self) -> Iterator[Server]:
         size = str(self._request.stat().st_size)
-        with self._running([str(self.peer), "serve", str(self.file), str(MIB), size]) as port:
-            yield port
+        with self._running([str(self.peer), "serve", str(self.file), str(MIB), size]) as server:
+            yield server
 
     @contextlib.contextmanager
-    def _running(self, command: list[str]) -> Iterator[int]:
+    def _running(self, command: list[str]) -> Iterator[Server]:
+        command = ["taskset", "-c", self._server_cores, *command]
         with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
             try:
                 assert process.stdout is not None
-                yield int(process.stdout.readline())
+                yield Server(process.pid, int(process.stdout.readline()))
             finally:
                 process.kill()
 
-    def response_s(self, port: int, connections: int, ahead: int) -> float:
-        """Return the seconds of a response, while as many are asked for."""
-        command = [str(self.peer), "load", str(port), str(connections), str(ahead)]
-        command += [str(self._round_s), str(self._request)]
+    def measure(
+        self, servers: dict[str, Server], connections: int, ahead: int, rounds: int = ROUNDS
+    ) -> dict[str, dict[str, Any]]:
+        """Return the figures of the servers, each asked for as many responses at a time."""
+        taken: dict[str, list[tuple[float, float]]] = {name: [] for name in servers}
+        for turn in range(rounds):
+            for name in list(servers)[:: -1 if turn % 2 else 1]:
+                taken[name].append(self._round(servers[name], connections, ahead))
+        return {
+            name: {
+                **summary([seconds for seconds, _ in values]),
+                "cpu_s": median(cpu_s for _, cpu_s in values),
+            }
+            for name, values in taken.items()
+        }
+
+    def _round(self, server: Server, connections: int, ahead: int) -> tuple[float, float]:
+        """Return the seconds and the server's CPU seconds of a response."""
+        command = ["taskset", "-c", self._client_core, str(self.peer), "load", str(server.port)]
+        command += [str(connections), str(ahead), str(self._round_s), str(self._request)]
+        before = cpu_seconds_of(server.pid)
         printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-        responses, seconds = printed.split()
-        return float(seconds) / int(responses)
+        cpu_s = cpu_seconds_of(server.pid) - before
+        responses, seconds, responses_with_warmup = printed.split()
+        return float(seconds) / int(responses), cpu_s / int(responses_with_warmup)
 
 
 @pytest.fixture
 def loads(tmp_path: Path, sizes: Sizes) -> Loads:
-    if shutil.which("gcc") is None:
-        pytest.skip("needs gcc")
+    for tool in ("gcc", "taskset"):
+        if shutil.which(tool) is None:
+            pytest.skip(f"needs {tool}")
     return Loads(tmp_path, ROUND_S if sizes == FULL else ROUND_S / 6)
 
 
@@ -102,34 +138,27 @@ def bench_fetch(loads: Loads, figure: Note) -> None:
         loads.floor() as floor,
     ):
         for work, (connections, ahead) in FETCHES.items():
-            values: dict[str, list[float]] = {f"data_loop_{work}": [], f"sendfile_{work}": []}
-            ports = dict(zip(values, (loop, floor), strict=True))
-            if work == "fetch":
-                values["copied_fetch"] = []
-                ports["copied_fetch"] = copying
-            for _ in range(ROUNDS):
-                for name, taken in values.items():
-                    taken.append(loads.response_s(ports[name], connections, ahead))
-            for name, taken in values.items():
-                figure(name, unit="responses", count=1, bytes=MIB, **summary(taken))
+            servers = {
+                f"data_loop_{work}": loop,
+                f"copied_{work}": copying,
+                f"sendfile_{work}": floor,
+            }
+            for name, figures in loads.measure(servers, connections, ahead).items():
+                figure(name, unit="responses", count=1, bytes=MIB, **figures)
 
 
 def bench_small_requests(loads: Loads, figure: Note) -> None:
     with contextlib.ExitStack() as running:
-        ports = {kind: running.enter_context(loads.node(kind, 0)) for kind in KINDS}
+        servers = {kind: running.enter_context(loads.node(kind, 0)) for kind in KINDS}
         for amount, (connections, ahead) in SMALL.items():
-            values: dict[str, list[float]] = {kind: [] for kind in KINDS}
-            for _ in range(ROUNDS):
-                for kind, taken in values.items():
-                    taken.append(loads.response_s(ports[kind], connections, ahead))
-            for kind, taken in values.items():
-                work = f"small_requests_{amount}_{kind}"
-                figure(work, unit="requests", count=1, **summary(taken))
+            measured = loads.measure(servers, connections, ahead, SMALL_ROUNDS)
+            for kind, figures in measured.items():
+                figure(f"small_requests_{amount}_{kind}", unit="requests", count=1, **figures)
 
 
 def bench_slice_read(benchmark: Any, measured: Callable[..., None], tmp_path: Path) -> None:
     path = tmp_path / "segment"
     path.write_bytes(bytes(MIB))
-    part = FileSlice(SharedFile(path), 0, MIB)
-    benchmark.pedantic(part.read, (0, MIB), rounds=200, warmup_rounds=5)
+    part = FileSlice(OsDisk().open(path), 0, MIB)
+    benchmark.pedantic(part.read, rounds=200, warmup_rounds=5)
     measured("slice_read", unit="bytes", count=MIB, bytes=MIB)

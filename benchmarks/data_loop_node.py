@@ -10,7 +10,8 @@ import asyncio
 import sys
 import time
 
-from kraft._core.sockets.file_slice import FileSlice, SharedFile
+from kraft._core.bytes.file_slice import FileSlice
+from kraft._core.log.disk import OsDisk
 from kraft.network.handler import Handler, HandlerAnswer
 from kraft.network.transport import Transport, TransportConfig
 from kraft.protocol.fetch import FETCH
@@ -31,7 +32,7 @@ def _unexpected(event: Event | LogSlice | SnapshotSlice) -> memoryview:
 
 
 async def _serve(kind: str, path: str, size: int) -> None:
-    file = SharedFile(path)
+    file = OsDisk().open(path)
 
     async def answer(
         header: RequestHeader, body: bytes | memoryview, sender: PeerIdentity

@@ -20,8 +20,9 @@ from kraft._core.sockets.data_loop import (
     WRITABLE,
     DataSocket,
 )
+from kraft.errors import StorageError
 from kraft.network.authentication import ListenerSecurity
-from kraft.network.framing import Piece
+from kraft.network.file_copies import Piece
 from kraft.network.listener import Listener
 from kraft.network.server_connection import ServerConnection
 
@@ -154,7 +155,12 @@ class DataConnection(ServerConnection):
         if self._gate is not None and self._present_limits != (limits := self.frame_limits()):
             self._present_limits = limits
             self._socket.set_limits(*limits)
-        if self._socket.write(pieces):
+        try:
+            is_full = self._socket.write(pieces)
+        except StorageError as error:
+            self.file_failed(str(error))
+            return
+        if is_full:
             self.pause_writing()
 
     # -- closing and time

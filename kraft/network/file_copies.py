@@ -1,22 +1,24 @@
 """Copy slices of files into responses, where a transport cannot send files by itself.
 
 A data loop sends slices with sendfile (`data_connection`); TLS has to encrypt their bytes, and
-asyncio's transports take only buffers. Invariant: at most one piece of `COPIED_AT_ONCE` bytes of a
-response is in memory before the transport has taken it. Files are read in a thread. Called by
-`server_connection`.
+asyncio's transports take only buffers. Files are read in a thread, several small slices at a time:
+the event loop never waits for a disk. Invariant: at most `COPIED_AT_ONCE` bytes of a response's
+files are in memory before the transport has taken them. Called by `server_connection`.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
-from kraft._core.sockets.file_slice import FileSlice
+from kraft._core.bytes.file_slice import FileSlice, size_of
 from kraft.errors import StorageError
-from kraft.network.framing import Piece
+from kraft.network.framing import Buffer
 
 #: As much as TLS encrypts in a turn.
 COPIED_AT_ONCE = 256 * 1024
+
+Piece = Buffer | FileSlice
 
 
 class FileCopy:
@@ -36,7 +38,7 @@ class FileCopy:
         self._transport = transport
         self._done = done
         #: The bytes that were not written yet.
-        self.remaining = sum(map(len, pieces))
+        self.remaining = sum(map(size_of, pieces))
         self._may_write = asyncio.Event()
         self._may_write.set()
         self._task: asyncio.Task[None] | None = loop.create_task(self._run(pieces))
@@ -58,8 +60,11 @@ class FileCopy:
 
     async def _run(self, pieces: Sequence[Piece]) -> None:
         try:
-            for piece in pieces:
-                await self._pass_on(piece)
+            for group in grouped(pieces):
+                await self._may_write.wait()
+                data = await self._loop.run_in_executor(None, read, group)
+                self.remaining -= len(data)
+                self._transport.write(data)
             # The caller handles the next request once the transport has room again.
             await self._may_write.wait()
         except StorageError as error:
@@ -67,15 +72,33 @@ class FileCopy:
         else:
             self._done(None)
 
-    async def _pass_on(self, piece: Piece) -> None:
-        if not isinstance(piece, FileSlice):
-            self._write(piece)
-            return
-        for start in range(0, piece.size, COPIED_AT_ONCE):
-            await self._may_write.wait()
-            read = self._loop.run_in_executor(None, piece.read, start, COPIED_AT_ONCE)
-            self._write(await read)
 
-    def _write(self, data: bytes | memoryview) -> None:
-        self.remaining -= len(data)
-        self._transport.write(data)
+def grouped(pieces: Sequence[Piece]) -> Iterator[list[Piece]]:
+    """Yield the pieces in groups of at most `COPIED_AT_ONCE` bytes; cut those that are larger."""
+    group: list[Piece] = []
+    room = COPIED_AT_ONCE
+    for piece in pieces:
+        begin, size = 0, size_of(piece)
+        while begin < size:
+            part = min(size - begin, room)
+            group.append(_part(piece, begin, part))
+            begin += part
+            room -= part
+            if not room:
+                yield group
+                group, room = [], COPIED_AT_ONCE
+    if group:
+        yield group
+
+
+def _part(piece: Piece, begin: int, size: int) -> Piece:
+    if isinstance(piece, FileSlice):
+        return FileSlice(piece.file, piece.position + begin, size)
+    return memoryview(piece)[begin : begin + size]
+
+
+def read(group: list[Piece]) -> bytes:
+    """Return the bytes of the pieces. Raises StorageError where a file cannot be read."""
+    if len(group) == 1 and isinstance(group[0], FileSlice):
+        return group[0].read()
+    return b"".join(one.read() if isinstance(one, FileSlice) else one for one in group)

@@ -23,7 +23,6 @@ from collections.abc import Sequence
 from typing import cast
 
 from kraft._core.bytes.receive_buffer import ReceiveBuffer
-from kraft._core.sockets.file_slice import FileSlice
 
 SMALL_BUFFER_SIZE = 64 * 1024
 # The first size of a buffer for a large frame; it grows fourfold.
@@ -40,7 +39,6 @@ _JOINED_SIZE = 64 * 1024
 _read_size = struct.Struct(">i").unpack_from
 
 Buffer = bytes | memoryview
-Piece = Buffer | FileSlice
 
 
 class FrameProtocol(ABC, asyncio.BufferedProtocol):
@@ -143,19 +141,16 @@ class FrameProtocol(ABC, asyncio.BufferedProtocol):
         if self.transport is not None:
             self.transport.close()
 
-    def write(self, pieces: Sequence[Piece]) -> None:
-        """Send the buffers one after the other; large ones are not copied.
-
-        Only the subclasses of a listener send slices of files.
-        """
+    def write(self, pieces: Sequence[Buffer]) -> None:
+        """Send the buffers one after the other; large ones are not copied."""
         assert self.transport is not None
         if self.transport.is_closing():
             return
         if len(pieces) > 1 and sum(map(len, pieces)) > _JOINED_SIZE:
             for piece in pieces:
-                self.transport.write(cast(Buffer, piece))
+                self.transport.write(piece)
         else:
-            self.transport.write(b"".join(cast(Sequence[Buffer], pieces)))
+            self.transport.write(b"".join(pieces))
 
     # -- frames
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
-from kraft._core.sockets.file_slice import FileSlice
+from kraft._core.bytes.file_slice import FileSlice
 from kraft.protocol.headers import Api, RequestHeader
 from kraft.security.protocols import PeerIdentity
 

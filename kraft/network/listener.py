@@ -82,6 +82,9 @@ class Limits(NamedTuple):
     #: Memory of handlers' responses that peers have not read; above it the slowest reader is
     #: disconnected. The log and snapshots are mapped and take none.
     max_response_memory: int = 256 * 1024 * 1024
+    #: Slices of files in responses that peers have not read, each of which may keep a file open;
+    #: above it the slowest reader is disconnected.
+    max_response_slices: int = 4000
 
     def of_connections(self) -> ConnectionLimits:
         return ConnectionLimits(
@@ -146,9 +149,10 @@ class Listener:
         self.admission = Admission(limits.of_connections())
         self.rates = CreationRates(limits.creation_rates)
         self.memory = RequestMemory()
-        #: The sizes of handlers' responses that are not read, the oldest first, and their sum.
-        self._unread: dict[OpenConnection, int] = {}
-        self._unread_memory = 0
+        #: The bytes in memory and the slices of files of handlers' responses that are not read, the
+        #: oldest first, and their sums.
+        self._unread: dict[OpenConnection, tuple[int, int]] = {}
+        self._unread_memory = self._unread_slices = 0
         self.deliver = deliver
         self.resolve = resolve
         self.features = features
@@ -334,17 +338,24 @@ class Listener:
         for connection in gathered:
             connection.resume()
 
-    def note_unread(self, connection: OpenConnection, size: int) -> None:
-        """Count a response that its peer does not read; disconnect the slowest above the limit."""
-        self._unread[connection] = size
+    def note_unread(self, connection: OpenConnection, size: int, slices: int) -> None:
+        """Count a response that its peer does not read; disconnect the slowest above a limit."""
+        self._unread[connection] = (size, slices)
         self._unread_memory += size
-        while self._unread_memory > self.limits.max_response_memory and len(self._unread) > 1:
+        self._unread_slices += slices
+        limits = self.limits
+        while len(self._unread) > 1 and (
+            self._unread_memory > limits.max_response_memory
+            or self._unread_slices > limits.max_response_slices
+        ):
             slowest = next(iter(self._unread))
             self.forget_unread(slowest)
             slowest.frame_refused("requests whose large responses it does not read")
 
     def forget_unread(self, connection: OpenConnection) -> None:
-        self._unread_memory -= self._unread.pop(connection, 0)
+        size, slices = self._unread.pop(connection, (0, 0))
+        self._unread_memory -= size
+        self._unread_slices -= slices
 
     # -- time
 

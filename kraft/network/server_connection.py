@@ -16,10 +16,10 @@ import asyncio
 import time
 import traceback
 from collections.abc import Callable, Coroutine, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
+from kraft._core.bytes.file_slice import FileSlice, size_of
 from kraft._core.codec.fetch import decode_request_header
-from kraft._core.sockets.file_slice import FileSlice
 from kraft.errors import IllegalSaslStateError, KraftError, SaslAuthenticationError
 from kraft.network.admission import Standing
 from kraft.network.authentication import (
@@ -30,8 +30,8 @@ from kraft.network.authentication import (
     illegal_state,
 )
 from kraft.network.eager_tasks import started
-from kraft.network.file_copies import FileCopy
-from kraft.network.framing import Buffer, FrameProtocol, Piece
+from kraft.network.file_copies import FileCopy, Piece
+from kraft.network.framing import Buffer, FrameProtocol
 from kraft.network.handler import Handler
 from kraft.network.listener import Listener
 from kraft.network.tls_transport import TlsTransport
@@ -121,8 +121,8 @@ class ServerConnection(FrameProtocol):
         self._writing_since: float | None = None
         #: Passes on the response in progress, if it has slices of files.
         self._copy: FileCopy | None = None
-        #: The size of a handler's response; 0 for responses from files.
-        self._response_size = 0
+        #: Bytes in memory and slices of files of a handler's response; 0 for the raft node's.
+        self._response_size = self._response_slices = 0
         self._unwritten = 0
         #: Ends the time for which a quota mutes the connection.
         self._unmute: asyncio.TimerHandle | None = None
@@ -270,7 +270,7 @@ class ServerConnection(FrameProtocol):
 
     def write(self, pieces: Sequence[Piece]) -> None:
         if not any(isinstance(piece, FileSlice) for piece in pieces):
-            super().write(pieces)
+            super().write(cast(Sequence[Buffer], pieces))
             return
         assert self.transport is not None
         assert self._copy is None
@@ -306,8 +306,8 @@ class ServerConnection(FrameProtocol):
         self.hold()
         self._writing_since = self._loop.time()
         self._unwritten = self._unwritten_size
-        if self._response_size:
-            self._owner.note_unread(self, self._response_size)
+        if self._response_size or self._response_slices:
+            self._owner.note_unread(self, self._response_size, self._response_slices)
 
     def resume_writing(self) -> None:
         if self._copy is not None:
@@ -551,11 +551,13 @@ class ServerConnection(FrameProtocol):
             if answer.throttle_ms:
                 self._mute(answer.throttle_ms, self._unmuted)
             pieces = answer.pieces
-            self._response_size = sum(
-                len(piece) for piece in pieces if not isinstance(piece, FileSlice)
-            )
+            for piece in pieces:
+                if isinstance(piece, FileSlice):
+                    self._response_slices += 1
+                else:
+                    self._response_size += len(piece)
             self._answer(pieces)
-            self._response_size = 0
+            self._response_size = self._response_slices = 0
 
     def respond(self, response: Response) -> None:
         """Write the raft node's response to the request in progress."""
@@ -579,7 +581,7 @@ class ServerConnection(FrameProtocol):
             self._owner.request_done()
 
     def _write_answer(self, header: RequestHeader, pieces: Sequence[Piece]) -> None:
-        size = sum(map(len, pieces))
+        size = sum(map(size_of, pieces))
         start = response_header(header.api, header.version, header.correlation, size)
         self.last_active = self._loop.time()
         self.write([start, *pieces])

@@ -1,8 +1,9 @@
 """``make sanitize-threads``: the tests of the data loop under gcc's thread sanitizer.
 
-Compiles the modules of two threads below ``build/thread-sanitized``; the normal build is unchanged.
-Exits with 1 after a report or a failed test, with 2 if the modules do not compile. Python itself is
-not instrumented: the sanitizer sees its lock, and the accesses of these modules.
+Compiles the modules of two threads, and of the files that they send, below
+``build/thread-sanitized``; the normal build is unchanged. Exits with 1 after a report or a failed
+test, with 2 if the modules do not compile. Python itself is not instrumented: the sanitizer sees
+its lock, and the accesses of these modules.
 """
 
 from __future__ import annotations
@@ -22,9 +23,8 @@ def main() -> int:
     tree = Tree(HOME, with_extensions=False)
     tree.refresh()
     sources = sorted((ROOT / "kraft/_core/sockets").glob("*.pyx"))
-    made = tree.build(
-        [f"sockets.{source.stem}" for source in sources], environment={"KRAFT_SANITIZE": "thread"}
-    )
+    modules = ["log.disk", *(f"sockets.{source.stem}" for source in sources)]
+    made = tree.build(modules, environment={"KRAFT_SANITIZE": "thread"})
     if made.returncode:
         print(made.stdout, file=sys.stderr)
         return CANNOT_BUILD

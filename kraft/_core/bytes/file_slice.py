@@ -1,19 +1,28 @@
-"""``FileSlice``: records in a file, as a part of a message that is sent without reading them.
+"""``FileSlice``: bytes of a file, as a part of a message that is sent without reading them.
 
-A message holds it in place of the bytes; who sends the message copies from the file, or reads it
-first if the bytes are encrypted.
+A message holds it in place of the bytes. A data loop sends it with sendfile; every other connection
+reads it in a thread (``kraft.network.file_copies``).
+
+A slice refers to its file until it is sent. The owner of the file may rename it, remove it and drop
+its own reference meanwhile, but does not close it: the descriptor is closed with the last
+reference, so that its number cannot mean another file.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
+from kraft.errors import StorageError
+
 
 class ReadableFile(Protocol):
-    """A file that can be read at any position, as ``kraft._core.log.disk.File``."""
+    """A file that can be read at any position, as ``kraft._core.log.disk.OsFile``."""
 
     def read_at(self, position: int, size: int, /) -> bytes:
         """Return ``size`` bytes, or fewer if the file ends before."""
+
+    def fileno(self) -> int:
+        """Return the descriptor, which is valid while this object exists."""
 
 
 class FileSlice(NamedTuple):
@@ -24,5 +33,20 @@ class FileSlice(NamedTuple):
     size: int
 
     def read(self) -> bytes:
-        """Return the bytes."""
-        return self.file.read_at(self.position, self.size)
+        """Return the bytes. Raises StorageError where the file ends within the slice."""
+        data = self.file.read_at(self.position, self.size)
+        if len(data) < self.size:
+            raise StorageError(
+                f"{self.file!r} ends at {self.position + len(data)}, within a slice of {self.size} "
+                f"bytes at {self.position}"
+            )
+        return data
+
+    def fileno(self) -> int:
+        """Return the file's descriptor, for sendfile; valid while this slice exists."""
+        return self.file.fileno()
+
+
+def size_of(part: bytes | memoryview | FileSlice) -> int:
+    """Return the bytes of a part of a message; ``len`` of a slice would be that of its tuple."""
+    return part.size if isinstance(part, FileSlice) else len(part)

@@ -120,6 +120,9 @@ class OsFile:
     def size(self) -> int:
         """Return the size in bytes, as of opening and the operations of this object."""
 
+    def fileno(self) -> int:
+        """Return the descriptor, which is valid while this object exists and is not closed."""
+
     def close(self) -> None:
         """Close the descriptor; mappings stay valid. Closing twice does nothing."""
 

@@ -350,6 +350,10 @@ cdef class OsFile:
     def size(self):
         return self._size
 
+    def fileno(self):
+        self._check_open()
+        return self._fd
+
     def close(self):
         cdef int fd = self._fd
         self._fd = -1

@@ -1,1 +1,1 @@
-"""Sockets: the loop that owns plain connections in a thread without the GIL, and file slices."""
+"""Sockets: the loop that owns plain connections in a thread without the GIL."""

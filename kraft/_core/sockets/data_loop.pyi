@@ -5,7 +5,7 @@ from typing import Any, final
 
 from typing_extensions import Buffer
 
-from kraft._core.sockets.file_slice import FileSlice
+from kraft._core.bytes.file_slice import FileSlice
 from kraft._core.sockets.request_memory import RequestMemory
 
 #: Bits of `DataSocket.events`: a whole request has arrived; `DataSocket.write` may be called again

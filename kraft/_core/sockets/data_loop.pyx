@@ -18,13 +18,12 @@ from libc.string cimport memcpy
 
 cimport cython
 
-from kraft._core.sockets.file_slice cimport FileSlice
 from kraft._core.sockets.incoming cimport (
     API_COUNT,
     FrameLimits,
     Incoming,
     frame_size,
-    has_frame,
+    has_whole_frame,
     incoming_clear,
 )
 from kraft._core.sockets.mover cimport (
@@ -33,6 +32,7 @@ from kraft._core.sockets.mover cimport (
     FINISH,
     FULL_FILES,
     FULL_MEMORY,
+    FULL_SLICES,
     Connection,
     Loop,
     kick,
@@ -42,6 +42,7 @@ from kraft._core.sockets.mover cimport (
 )
 from kraft._core.sockets.outgoing cimport (
     SEND_DONE,
+    Amount,
     Outgoing,
     SendOutcome,
     outgoing_copies,
@@ -71,6 +72,8 @@ from kraft._core.sockets.system cimport (
     pthread_mutex_lock,
     pthread_mutex_unlock,
 )
+
+from kraft._core.bytes.file_slice import FileSlice
 
 cdef enum:
     # A response's bytes in memory up to this size are copied: cheaper than to release them later.
@@ -285,7 +288,7 @@ cdef class DataSocket:
     @property
     def unsent(self):
         pthread_mutex_lock(&self._loop._state.lock)
-        size = self._one.unsent
+        size = self._one.unsent.size
         pthread_mutex_unlock(&self._loop._state.lock)
         return size
 
@@ -346,7 +349,7 @@ cdef class DataSocket:
             if incoming.begin == incoming.end:
                 incoming_clear(incoming, <void *>self._loop._memory)
         self.has_more = incoming.end > incoming.begin
-        if not has_frame(incoming, &self._one.limits, &self._loop._state.apis):
+        if not has_whole_frame(incoming, &self._one.limits, &self._loop._state.apis):
             self._return_incoming()
         return frame, counted
 
@@ -382,11 +385,14 @@ cdef class DataSocket:
         cdef list kept = []
         cdef Outgoing *response
         cdef Py_ssize_t memory = 0
-        cdef int64_t files = 0
+        cdef int64_t files = 0, slice_size
         for piece in pieces:
             if isinstance(piece, FileSlice):
-                if (<FileSlice>piece).size:
-                    files += (<FileSlice>piece).size
+                slice_size = piece.size
+                if slice_size < 0 or piece.position < 0:
+                    raise ValueError(f"{slice_size} bytes at {piece.position} of a file")
+                if slice_size:
+                    files += slice_size
                     kept.append(piece)
                 continue
             if not isinstance(piece, bytes):
@@ -412,17 +418,17 @@ cdef class DataSocket:
         """
         cdef Loop *loop = &self._loop._state
         cdef bint is_possible
-        cdef int64_t sent = 0, sent_memory = 0
+        cdef Amount sent = Amount(0, 0, 0)
         cdef SendOutcome outcome
         pthread_mutex_lock(&loop.lock)
-        is_possible = loop.is_asleep and self._one.unsent == 0 and not self._one.is_closing
+        is_possible = loop.is_asleep and self._one.unsent.size == 0 and not self._one.is_closing
         pthread_mutex_unlock(&loop.lock)
         if not is_possible:
             return False
         # The other thread sends nothing before this one submits a response.
-        outcome = outgoing_send(self._one.fd, response, MOST_COPIED, &sent, &sent_memory)
+        outcome = outgoing_send(self._one.fd, response, MOST_COPIED, &sent)
         pthread_mutex_lock(&loop.lock)
-        loop.bytes_out += <uint64_t>sent
+        loop.bytes_out += <uint64_t>sent.size
         pthread_mutex_unlock(&loop.lock)
         if outcome == SEND_DONE:
             free(response)
@@ -441,8 +447,12 @@ cdef class DataSocket:
             else:
                 one.submitted_last.next = response
             one.submitted_last = response
-            outgoing_count(response, &one.unsent, &one.unsent_memory)
-            is_full = one.unsent_memory > FULL_MEMORY or one.unsent > FULL_FILES
+            outgoing_count(response, &one.unsent)
+            is_full = (
+                one.unsent.memory > FULL_MEMORY
+                or one.unsent.size > FULL_FILES
+                or one.unsent.slices > FULL_SLICES
+            )
             if is_full:
                 one.is_full = True
             must_wake = kick(loop, one)
@@ -492,17 +502,20 @@ cdef Outgoing *response_of(list pieces, Py_ssize_t memory, bint has_files) excep
     cdef Outgoing *response = outgoing_new(<int>len(pieces), memory if is_copied else 0)
     cdef uint8_t *copies
     cdef int at = 0
-    cdef FileSlice part
     if response == NULL:
         raise MemoryError
     copies = outgoing_copies(response)
     for piece in pieces:
         if isinstance(piece, FileSlice):
-            part = piece
+            response.slices += 1
             response.segments[at].data = NULL
-            response.segments[at].fd = part.file._fd
-            response.segments[at].position = part.position
-            response.segments[at].size = part.size
+            try:
+                response.segments[at].fd = piece.fileno()
+            except BaseException:
+                free(response)
+                raise
+            response.segments[at].position = piece.position
+            response.segments[at].size = piece.size
         else:
             response.segments[at].data = bytes_of(piece)
             response.segments[at].size = size_of(piece)

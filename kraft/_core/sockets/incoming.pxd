@@ -67,7 +67,7 @@ cdef inline bint is_allowed(
     return size <= most
 
 
-cdef inline bint has_frame(
+cdef inline bint has_whole_frame(
     const Incoming *one, const FrameLimits *limits, const ApiLimits *apis
 ) noexcept nogil:
     """Return whether a whole, allowed frame is at the front."""

@@ -4,7 +4,7 @@ from cpython.ref cimport PyObject
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 
 from kraft._core.sockets.incoming cimport SMALL_SIZE, ApiLimits, FrameLimits, Incoming
-from kraft._core.sockets.outgoing cimport Outgoing
+from kraft._core.sockets.outgoing cimport Amount, Outgoing
 from kraft._core.sockets.system cimport pthread_mutex_t
 
 # What a connection reports.
@@ -17,9 +17,10 @@ cdef enum:
     EVENT_LOST = 32
 
 cdef enum:
-    # A connection is full from these unsent bytes on, until it has fewer than a part of them.
+    # A connection is full above one of these unsent amounts, until it has at most a part of each.
     FULL_MEMORY = 64 * 1024
     FULL_FILES = 2 * 1024 * 1024
+    FULL_SLICES = 16
     DRAINED_PART = 4
     # What Python's side asks for.
     ABORT = 1
@@ -50,8 +51,7 @@ cdef struct Connection:
     bint is_ready
     int asked                   # ABORT, FINISH
     int events
-    int64_t unsent
-    int64_t unsent_memory
+    Amount unsent
     double frame_begun          # 0: there is no incomplete frame
     FrameLimits limits
     Outgoing *submitted
@@ -80,7 +80,7 @@ cdef struct Loop:
     Connection *ready_last
     Connection *all
     Outgoing *finished          # sent, with references
-    int finished_count
+    int finished_count          # with their slices
     uint64_t bytes_in
     uint64_t bytes_out
     uint64_t connections

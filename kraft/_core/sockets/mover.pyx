@@ -10,8 +10,8 @@ The thread of a `DataLoop`. Two threads share a connection, and each field has o
 They meet under one mutex. Connections with something to do for this thread are in the list
 ``dirty``, those with something to report in the list ``ready``; an eventfd wakes the other side
 only when it waits. At most one request is between the two: once a whole frame is there, the
-received bytes belong to Python's side (``has_frame``), and this thread reads no more until that side
-has taken it.
+received bytes belong to Python's side (``has_frame``), and this thread reads no more until that
+side has taken it.
 
 This thread reports a connection as lost and does not touch it again. Only then Python's side closes
 the descriptor: its number cannot come to mean another socket while one of the threads uses it. A
@@ -41,6 +41,7 @@ from kraft._core.sockets.outgoing cimport (
     SEND_FULL,
     SEND_NO_FILE,
     SEND_TURN_OVER,
+    Amount,
     Outgoing,
     SendOutcome,
     outgoing_send,
@@ -70,7 +71,7 @@ cdef enum:
     # The bytes of one connection before others have their turn.
     SEND_TURN = 2 * 1024 * 1024
     RECEIVE_TURN = 256 * 1024
-    # Sent responses whose references wait for the next event of a connection.
+    # Sent responses and their slices whose references wait for the next event of a connection.
     MOST_FINISHED = 64
 
 
@@ -110,21 +111,23 @@ cdef void move(Loop *loop) noexcept nogil:
     # Signals go to Python's threads; a broken pipe is an error of sendfile.
     sigfillset(&signals)
     pthread_sigmask(SIG_BLOCK, &signals, &old)
+    loop.now = seconds()
     while True:
         pthread_mutex_lock(&loop.lock)
         work = loop.dirty
         loop.dirty = loop.dirty_last = NULL
         is_stopping = loop.is_stopping
-        is_idle = work == NULL and not is_stopping
-        loop.is_asleep = is_idle
         pthread_mutex_unlock(&loop.lock)
-        loop.now = seconds()
         while work != NULL:
             following = work.next_dirty
             serve(loop, work, 0, True)
             work = following
         if is_stopping:
             break
+        pthread_mutex_lock(&loop.lock)
+        is_idle = loop.dirty == NULL and not loop.is_stopping
+        loop.is_asleep = is_idle
+        pthread_mutex_unlock(&loop.lock)
         count = epoll_wait(loop.poll, events, EVENTS_AT_ONCE, -1 if is_idle else 0)
         if is_idle:
             pthread_mutex_lock(&loop.lock)
@@ -165,7 +168,8 @@ cdef void serve(Loop *loop, Connection *one, uint32_t events, bint is_dirty) noe
     cdef FrameLimits limits
     cdef int asked
     cdef bint may_receive, is_again, is_drained, must_signal = False
-    cdef int64_t sent = 0, sent_memory = 0, received = 0
+    cdef Amount sent = Amount(0, 0, 0)
+    cdef int64_t received = 0
     cdef SendOutcome sending = SEND_DONE
     cdef ReceiveOutcome receiving = RECEIVE_EMPTY
     cdef int report = 0
@@ -202,7 +206,7 @@ cdef void serve(Loop *loop, Connection *one, uint32_t events, bint is_dirty) noe
         return
 
     if one.is_writable and not one.is_stuck:
-        finished = send(loop, one, &sending, &sent, &sent_memory)
+        finished = send(one, &sending, &sent)
         if sending == SEND_FULL:
             one.is_writable = False
         elif sending == SEND_NO_FILE:
@@ -230,9 +234,10 @@ cdef void serve(Loop *loop, Connection *one, uint32_t events, bint is_dirty) noe
 
     pthread_mutex_lock(&loop.lock)
     loop.bytes_in += <uint64_t>received
-    loop.bytes_out += <uint64_t>sent
-    one.unsent -= sent
-    one.unsent_memory -= sent_memory
+    loop.bytes_out += <uint64_t>sent.size
+    one.unsent.size -= sent.size
+    one.unsent.memory -= sent.memory
+    one.unsent.slices -= sent.slices
     one.is_unread = one.is_readable and not one.is_over
     if report & EVENT_FRAME:
         one.has_frame = True
@@ -245,8 +250,9 @@ cdef void serve(Loop *loop, Connection *one, uint32_t events, bint is_dirty) noe
     elif one.frame_begun == 0:
         one.frame_begun = loop.now
     is_drained = (
-        one.unsent_memory <= FULL_MEMORY // DRAINED_PART
-        and one.unsent <= FULL_FILES // DRAINED_PART
+        one.unsent.memory <= FULL_MEMORY // DRAINED_PART
+        and one.unsent.size <= FULL_FILES // DRAINED_PART
+        and one.unsent.slices <= FULL_SLICES // DRAINED_PART
     )
     if one.is_full and is_drained:
         one.is_full = False
@@ -274,15 +280,12 @@ cdef void serve(Loop *loop, Connection *one, uint32_t events, bint is_dirty) noe
         lose(loop, one)
 
 
-cdef Outgoing *send(Loop *loop, Connection *one, SendOutcome *outcome, int64_t *sent, int64_t *sent_memory
-) noexcept nogil:
+cdef Outgoing *send(Connection *one, SendOutcome *outcome, Amount *sent) noexcept nogil:
     """Send responses in order; return those with references that are sent, the last first."""
     cdef Outgoing *finished = NULL
     cdef Outgoing *first
     while one.sending != NULL:
-        outcome[0] = outgoing_send(
-            one.fd, one.sending, SEND_TURN - sent[0], sent, sent_memory
-        )
+        outcome[0] = outgoing_send(one.fd, one.sending, SEND_TURN - sent.size, sent)
         if outcome[0] != SEND_DONE:
             break
         first = one.sending
@@ -304,7 +307,7 @@ cdef void lose(Loop *loop, Connection *one) noexcept nogil:
     pthread_mutex_lock(&loop.lock)
     unlink(loop, one)
     one.is_lost = one.is_closing = True
-    one.unsent = one.unsent_memory = 0
+    one.unsent = Amount(0, 0, 0)
     if one.sending == NULL:
         one.sending = one.submitted
     else:
@@ -334,10 +337,10 @@ cdef void unlink(Loop *loop, Connection *one) noexcept nogil:
 cdef void keep_finished(Loop *loop, Outgoing *first) noexcept nogil:
     """Keep responses until Python's side releases them. Under the lock."""
     cdef Outgoing *last = first
-    loop.finished_count += 1
+    loop.finished_count += 1 + last.slices
     while last.next != NULL:
         last = last.next
-        loop.finished_count += 1
+        loop.finished_count += 1 + last.slices
     last.next = loop.finished
     loop.finished = first
 

@@ -15,9 +15,15 @@ cdef struct Segment:
     int64_t position
     int64_t size            # bytes left to send
 
+cdef struct Amount:
+    int64_t size            # bytes
+    int64_t memory          # those of them that are in memory
+    int64_t slices          # segments of files in responses that are not sent completely
+
 cdef struct Outgoing:
     Outgoing *next
     int count
+    int slices              # the segments of files among them
     int first               # the first segment with bytes left
     void *references        # the Python object to release when all is sent, or NULL
     Segment *segments
@@ -28,11 +34,9 @@ cdef inline uint8_t *outgoing_copies(Outgoing *one) noexcept nogil:
     """Return the memory for the bytes that are copied into the response."""
     return <uint8_t *>(one.segments + one.count)
 
-# Sends up to `most` bytes; adds the sent bytes to `sent`, and those of memory to `sent_memory`.
+# Sends up to `most` bytes, and adds what is sent to `sent`.
 cdef SendOutcome outgoing_send(
-    int fd, Outgoing *one, int64_t most, int64_t *sent, int64_t *sent_memory
+    int fd, Outgoing *one, int64_t most, Amount *sent
 ) noexcept nogil
-# Adds the bytes that are not sent yet, and those of memory.
-cdef void outgoing_count(
-    const Outgoing *one, int64_t *unsent, int64_t *unsent_memory
-) noexcept nogil
+# Adds what is not sent yet.
+cdef void outgoing_count(const Outgoing *one, Amount *unsent) noexcept nogil

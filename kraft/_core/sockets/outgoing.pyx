@@ -7,7 +7,7 @@ an empty one the kernel would wait for more. Used by `data_loop`.
 """
 
 from libc.errno cimport EAGAIN, EBADF, EINTR, EINVAL, EIO, EOVERFLOW, errno
-from libc.stdint cimport int64_t, uint8_t
+from libc.stdint cimport int64_t
 from libc.stdlib cimport malloc
 from libc.string cimport memset
 from posix.types cimport off_t
@@ -26,6 +26,7 @@ cdef Outgoing *outgoing_new(int count, Py_ssize_t copied) noexcept nogil:
     if one != NULL:
         one.next = NULL
         one.count = count
+        one.slices = 0
         one.first = 0
         one.references = NULL
         one.segments = <Segment *>(one + 1)
@@ -33,7 +34,7 @@ cdef Outgoing *outgoing_new(int count, Py_ssize_t copied) noexcept nogil:
 
 
 cdef SendOutcome outgoing_send(
-    int fd, Outgoing *one, int64_t most, int64_t *sent, int64_t *sent_memory
+    int fd, Outgoing *one, int64_t most, Amount *sent
 ) noexcept nogil:
     cdef Segment *segment
     cdef Py_ssize_t now
@@ -59,7 +60,7 @@ cdef SendOutcome outgoing_send(
             if segment.data == NULL and code in (EBADF, EINVAL, EIO, EOVERFLOW):
                 return SEND_NO_FILE
             return SEND_FAILED
-        sent[0] += now
+        sent.size += now
         most -= now
         if segment.data == NULL:
             segment.position += now
@@ -67,8 +68,9 @@ cdef SendOutcome outgoing_send(
             if segment.size == 0:
                 one.first += 1
         else:
-            sent_memory[0] += now
+            sent.memory += now
             advance(one, now)
+    sent.slices += one.slices
     return SEND_DONE
 
 
@@ -102,11 +104,10 @@ cdef void advance(Outgoing *one, Py_ssize_t sent) noexcept nogil:
             one.first += 1
 
 
-cdef void outgoing_count(
-    const Outgoing *one, int64_t *unsent, int64_t *unsent_memory
-) noexcept nogil:
+cdef void outgoing_count(const Outgoing *one, Amount *unsent) noexcept nogil:
     cdef int at
+    unsent.slices += one.slices
     for at in range(one.first, one.count):
-        unsent[0] += one.segments[at].size
+        unsent.size += one.segments[at].size
         if one.segments[at].data != NULL:
-            unsent_memory[0] += one.segments[at].size
+            unsent.memory += one.segments[at].size

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from kraft._core.sockets.file_slice import FileSlice
+from kraft._core.bytes.file_slice import FileSlice
 from kraft.network.admission import Standing, standing_of
 from kraft.network.authentication import ListenerSecurity
 from kraft.network.handler import Handler, HandlerAnswer

@@ -117,7 +117,8 @@ def test_hostile_peers_under_few_descriptors(play: Callable[..., None]) -> None:
                     await good.echo(b"x" * 1000)
             finally:
                 stop.set()
-                await asyncio.to_thread(lambda: [one.join() for one in threads])
+                for one in threads:
+                    await asyncio.to_thread(one.join)
         await until(lambda: len(listener.connections) == len(data.data) == 1)
         assert listener.request_memory == 0
         assert listener.request_count == 0

@@ -6,13 +6,17 @@ import asyncio
 import contextlib
 import os
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from kraft._core.sockets.file_slice import FileSlice, SharedFile
+from kraft._core.bytes.file_slice import FileSlice
+from kraft._core.log.disk import OsDisk
+from kraft.network.file_copies import COPIED_AT_ONCE, grouped, read
 from kraft.network.listener import Limits
+from kraft.protocol.fetch import FetchedPartitionData, FetchedTopicData, FetchResponseData
 from kraft.protocol.headers import request_frame
 from tests.unit.network import tls_peers
 from tests.unit.network.listening import CREATE_TOPICS, Client, Node, play, resident_bytes, until
@@ -43,6 +47,10 @@ async def connected(node: Node, has_tls: bool) -> Client:
     return await node.client(tls_peers.trusting() if has_tls else None)
 
 
+def is_called(node: Node, times: int) -> bool:
+    return len(node.senders) == times
+
+
 def is_open(path: Path) -> bool:
     """Return whether this process has the file open."""
     for fd in os.listdir("/proc/self/fd"):
@@ -56,7 +64,7 @@ def is_open(path: Path) -> bool:
 def test_slices_arrive_in_order(play: Callable[..., None], has_tls: bool, path: Path) -> None:
     async def scenario(node: Node) -> None:
         client = await connected(node, has_tls)
-        file = SharedFile(path)
+        file = OsDisk().open(path)
         node.pieces = [
             *(b"start", FileSlice(file, 5, len(CONTENT) - 5), memoryview(b"middle")),
             *(FileSlice(file, 9, 0), FileSlice(file, 1000, 1), FileSlice(file, 0, 300_000)),
@@ -84,7 +92,7 @@ def test_a_file_that_ends_early_closes_the_connection(
 ) -> None:
     async def scenario(node: Node) -> None:
         client = await connected(node, has_tls)
-        node.pieces = [b"start", FileSlice(SharedFile(path), 0, len(CONTENT))]
+        node.pieces = [b"start", FileSlice(OsDisk().open(path), 0, len(CONTENT))]
         os.truncate(path, size)
         await client.send(REQUEST)
         received = bytearray()
@@ -113,7 +121,7 @@ def test_a_peer_that_reads_nothing_is_disconnected(
 
     async def scenario(node: Node) -> None:
         client = await connected(node, has_tls)
-        node.pieces = [FileSlice(SharedFile(path), 0, 200 << 20)]
+        node.pieces = [FileSlice(OsDisk().open(path), 0, 200 << 20)]
         client.writer.transport.pause_reading()  # type: ignore[attr-defined]
         await client.send(REQUEST)
         await until(lambda: node.senders)
@@ -138,7 +146,7 @@ def test_a_slow_reader_keeps_its_connection(
 
     async def scenario(node: Node) -> None:
         client = await connected(node, has_tls)
-        node.pieces = [FileSlice(SharedFile(path), 0, 40 << 20)]
+        node.pieces = [FileSlice(OsDisk().open(path), 0, 40 << 20)]
         await client.send(REQUEST)
         size = int.from_bytes(await client.reader.readexactly(4), "big")
         loop = asyncio.get_running_loop()
@@ -157,7 +165,7 @@ def test_a_peer_that_leaves_in_the_midst(
     play: Callable[..., None], has_tls: bool, path: Path
 ) -> None:
     async def scenario(node: Node) -> None:
-        node.pieces = [FileSlice(SharedFile(path), 0, len(CONTENT))] * 10
+        node.pieces = [FileSlice(OsDisk().open(path), 0, len(CONTENT))] * 10
         for size in (1, 1000, 1 << 20):
             client = await connected(node, has_tls)
             await client.send(REQUEST * 2)
@@ -175,7 +183,7 @@ def test_the_listener_closes_in_the_midst(
     play: Callable[..., None], has_tls: bool, path: Path
 ) -> None:
     async def scenario(node: Node) -> None:
-        node.pieces = [FileSlice(SharedFile(path), 0, len(CONTENT))] * 10
+        node.pieces = [FileSlice(OsDisk().open(path), 0, len(CONTENT))] * 10
         client = await connected(node, has_tls)
         client.writer.transport.pause_reading()  # type: ignore[attr-defined]
         await client.send(REQUEST)
@@ -192,7 +200,7 @@ def test_the_listener_closes_in_the_midst(
 
 def test_slices_do_not_count_as_memory_of_responses(play: Callable[..., None], path: Path) -> None:
     async def scenario(node: Node) -> None:
-        node.pieces = [b"x" * 1000, FileSlice(SharedFile(path), 0, len(CONTENT))] * 10
+        node.pieces = [b"x" * 1000, FileSlice(OsDisk().open(path), 0, len(CONTENT))] * 10
         slow = [await node.client() for _ in range(4)]
         for client in slow:
             client.writer.transport.pause_reading()  # type: ignore[attr-defined]
@@ -203,3 +211,117 @@ def test_slices_do_not_count_as_memory_of_responses(play: Callable[..., None], p
             assert len(await client.frame()) == 4 + 10 * (len(CONTENT) + 1000)
 
     play(scenario, Limits(max_response_memory=1 << 20))
+
+
+@protocols
+def test_the_files_of_unread_responses_are_limited(
+    play: Callable[..., None], has_tls: bool, path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A response of small slices of many files takes a descriptor for each until it is read."""
+
+    async def scenario(node: Node) -> None:
+        large = FileSlice(OsDisk().open(path), 0, len(CONTENT))
+        node.pieces = [*(FileSlice(OsDisk().open(path), 0, 1) for _ in range(30)), *[large] * 10]
+        before = len(os.listdir("/proc/self/fd"))
+        slow = []
+        for number in range(5):
+            slow.append(await connected(node, has_tls))
+            slow[-1].writer.transport.pause_reading()  # type: ignore[attr-defined]
+            await slow[-1].send(REQUEST)
+            await until(partial(is_called, node, number + 1))
+        # Two fit: the slowest three are disconnected.
+        await until(lambda: len(node.transport.listener.connections) == 2)
+        for client in slow[:3]:
+            client.writer.transport.abort()
+        node.pieces = None
+        for client in slow[3:]:
+            client.writer.transport.resume_reading()  # type: ignore[attr-defined]
+            assert len(await client.frame()) == 4 + 30 + 10 * len(CONTENT)
+            await client.echo()
+        assert large.read() == CONTENT
+        await until(lambda: len(os.listdir("/proc/self/fd")) < before)
+
+    play(scenario, Limits(max_response_slices=100), **security(has_tls))
+    assert "requests whose large responses it does not read" in caplog.text
+
+
+@protocols
+def test_a_message_of_segments(play: Callable[..., None], has_tls: bool, path: Path) -> None:
+    """`Message.encode_segments` returns a body that a handler may answer with."""
+
+    def fetched(records: Sequence[bytes | FileSlice]) -> FetchResponseData:
+        partitions = [
+            FetchedPartitionData(number, 0, 9, 9, 0, records=one)
+            for number, one in enumerate(records)
+        ]
+        return FetchResponseData(responses=[FetchedTopicData("t", partitions=partitions)])
+
+    async def scenario(node: Node) -> None:
+        client = await connected(node, has_tls)
+        file = OsDisk().open(path)
+        ranges = [*((7 * number, 700) for number in range(500)), (9, 1 << 20)]
+        parts, size = fetched([FileSlice(file, *one) for one in ranges]).encode_segments(12)
+        node.pieces = parts
+        await client.send(REQUEST)
+        body = (await client.frame())[HEAD_SIZE - 4 :]
+        assert len(body) == size
+        expected = [CONTENT[start : start + count] for start, count in ranges]
+        assert body == fetched(expected).encode(12)
+
+    play(scenario, **security(has_tls))
+
+
+@protocols
+def test_a_removed_file_is_sent(play: Callable[..., None], has_tls: bool, path: Path) -> None:
+    """Retention may delete a segment while a response with a slice of it waits."""
+
+    async def scenario(node: Node) -> None:
+        client = await connected(node, has_tls)
+        client.writer.transport.pause_reading()  # type: ignore[attr-defined]
+        node.pieces = [FileSlice(OsDisk().open(path), 0, len(CONTENT))] * 10
+        await client.send(REQUEST)
+        await until(lambda: node.senders)
+        node.pieces = None
+        OsDisk().remove(str(path))
+        assert is_open(path)
+        client.writer.transport.resume_reading()  # type: ignore[attr-defined]
+        assert (await client.frame())[HEAD_SIZE - 4 :] == CONTENT * 10
+        await until(lambda: not is_open(path))
+
+    play(scenario, **security(has_tls))
+
+
+@protocols
+def test_a_closed_file_closes_the_connection(
+    play: Callable[..., None], has_tls: bool, path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario(node: Node) -> None:
+        client = await connected(node, has_tls)
+        file = OsDisk().open(path)
+        node.pieces = [b"start", FileSlice(file, 0, 100)]
+        file.close()
+        await client.send(REQUEST)
+        assert await client.is_closed()
+        node.pieces = None
+        await (await connected(node, has_tls)).echo()
+
+    play(scenario, **security(has_tls))
+    assert "the file is closed" in caplog.text
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_pieces_are_read_in_groups(seed: int, path: Path) -> None:
+    choose = random.Random(seed)
+    file = OsDisk().open(path)
+    pieces: list[bytes | memoryview | FileSlice] = []
+    expected = b""
+    for _ in range(choose.randrange(1, 60)):
+        size = choose.choice((0, 1, 100, 10_000, COPIED_AT_ONCE, choose.randrange(1 << 20)))
+        start = choose.randrange(len(CONTENT) - size)
+        content = CONTENT[start : start + size]
+        pieces.append(choose.choice((content, memoryview(content), FileSlice(file, start, size))))
+        expected += content
+    read_at_once = [read(group) for group in grouped(pieces)]
+    assert b"".join(read_at_once) == expected
+    assert all(len(one) == COPIED_AT_ONCE for one in read_at_once[:-1])
+    assert all(0 < len(one) <= COPIED_AT_ONCE for one in read_at_once)

@@ -18,9 +18,11 @@ from pathlib import Path
 import pytest
 from typing_extensions import Buffer
 
+from kraft._core.bytes.file_slice import FileSlice
+from kraft._core.log.disk import OsDisk
 from kraft._core.sockets.data_loop import LOST, NO_FILE, NO_MEMORY, TOO_LARGE, WRITABLE, DataLoop
-from kraft._core.sockets.file_slice import FileSlice, SharedFile
 from kraft._core.sockets.request_memory import RequestMemory
+from kraft.errors import StorageError
 from tests.harness.commands import PATIENCE_S
 from tests.unit._core.sockets.loops import (
     ANY_API,
@@ -196,7 +198,7 @@ def test_nothing_is_read_while_paused(loops: Loops) -> None:
 
 def test_a_response_of_memory_and_files(loops: Loops, path: Path) -> None:
     client, served = loops.connect()
-    file = SharedFile(path)
+    file = OsDisk().open(path)
     pieces: list[Buffer | FileSlice] = [
         b"start",
         FileSlice(file, 100, 5000),
@@ -222,7 +224,7 @@ def test_a_response_of_memory_and_files(loops: Loops, path: Path) -> None:
 
 def test_empty_pieces_send_nothing(loops: Loops, path: Path) -> None:
     client, served = loops.connect()
-    assert served.socket.write([b"", FileSlice(SharedFile(path), 5, 0)]) is False
+    assert served.socket.write([b"", FileSlice(OsDisk().open(path), 5, 0)]) is False
     served.socket.write([b"x"])
     assert receive(client, 1) == b"x"
 
@@ -230,7 +232,7 @@ def test_empty_pieces_send_nothing(loops: Loops, path: Path) -> None:
 def test_a_slow_reader_gets_every_byte(loops: Loops, path: Path) -> None:
     """Its socket takes few bytes at a time: partial sends of memory and of files."""
     client, served = loops.connect()
-    file = SharedFile(path)
+    file = OsDisk().open(path)
     expected = b""
     for start in range(0, 3 << 20, 1 << 20):
         head = CONTENT[start : start + 70_000]
@@ -249,7 +251,7 @@ def test_a_slow_reader_gets_every_byte(loops: Loops, path: Path) -> None:
 
 def test_a_connection_is_full_until_it_is_read(loops: Loops, path: Path) -> None:
     client, served = loops.connect()
-    file = SharedFile(path)
+    file = OsDisk().open(path)
     while not served.socket.write([FileSlice(file, 0, 1 << 20)]):
         pass
     assert served.events == 0
@@ -264,7 +266,7 @@ def test_a_connection_is_full_until_it_is_read(loops: Loops, path: Path) -> None
 def test_a_file_stays_open_until_it_is_sent(loops: Loops, path: Path) -> None:
     before = descriptors()
     client, served = loops.connect()
-    file = SharedFile(path)
+    file = OsDisk().open(path)
     served.socket.write([FileSlice(file, 0, len(CONTENT))])
     del file
     path.unlink()
@@ -279,17 +281,60 @@ def test_many_sent_files_are_released_without_another_event(loops: Loops, path: 
     before = descriptors()
     client, served = loops.connect()
     for _ in range(64):
-        served.socket.write([FileSlice(SharedFile(path), 0, 100)])
+        served.socket.write([FileSlice(OsDisk().open(path), 0, 100)])
         assert len(receive(client, 100)) == 100
     while descriptors() > before + 2:
         assert loops.step()
+
+
+def test_a_response_of_many_slices_fills_a_connection(loops: Loops, path: Path) -> None:
+    """Each slice may keep a file open: above 16 no request is taken until they are sent."""
+    client, served = loops.connect()
+    file = OsDisk().open(path)
+    assert not served.socket.write([FileSlice(file, 0, 1)] * 16)
+    assert receive(client, 16) == CONTENT[:1] * 16
+    wait(lambda: served.socket.unsent == 0)
+    assert served.socket.write([FileSlice(file, 0, 1)] * 17)
+    loops.until(lambda: served.events & WRITABLE)
+    assert receive(client, 17) == CONTENT[:1] * 17
+
+
+def test_the_slices_of_a_response_are_released_without_another_event(
+    loops: Loops, path: Path
+) -> None:
+    before = descriptors()
+    client, served = loops.connect()
+    served.socket.write([FileSlice(OsDisk().open(path), at, 1) for at in range(64)])
+    assert receive(client, 64) == CONTENT[:64]
+    while descriptors() > before + 2:
+        assert loops.step()
+
+
+@pytest.mark.parametrize(("position", "size"), [(-1, 1), (0, -1), (-1, 0)])
+def test_a_slice_of_negative_numbers(loops: Loops, path: Path, position: int, size: int) -> None:
+    client, served = loops.connect()
+    with pytest.raises(ValueError, match=f"{size} bytes at {position} of a file"):
+        served.socket.write([b"start", FileSlice(OsDisk().open(path), position, size)])
+    served.socket.write([b"x"])
+    assert receive(client, 1) == b"x"
+
+
+def test_a_closed_file(loops: Loops, path: Path) -> None:
+    """Its descriptor may already be another file's."""
+    client, served = loops.connect()
+    file = OsDisk().open(path)
+    file.close()
+    with pytest.raises(StorageError, match="the file is closed"):
+        served.socket.write([b"start", FileSlice(file, 0, 100)])
+    served.socket.write([b"x"])
+    assert receive(client, 1) == b"x"
 
 
 @pytest.mark.parametrize("size", [0, 1000, 3 << 20])
 def test_a_file_that_ends_early(loops: Loops, path: Path, size: int) -> None:
     """The peer never gets a response of another length than the one that it was promised."""
     client, served = loops.connect()
-    file = SharedFile(path)
+    file = OsDisk().open(path)
     path.open("r+b").truncate(size)
     served.socket.write([b"head", FileSlice(file, 0, 4 << 20), b"tail"])
     received = b""
@@ -305,7 +350,7 @@ def test_a_file_that_ends_early(loops: Loops, path: Path, size: int) -> None:
 
 def test_a_file_that_cannot_be_read(loops: Loops, tmp_path: Path) -> None:
     client, served = loops.connect()
-    served.socket.write([b"head", FileSlice(SharedFile(tmp_path), 0, 100)])
+    served.socket.write([b"head", FileSlice(OsDisk().open(tmp_path, read_only=True), 0, 100)])
     loops.until(lambda: served.events & NO_FILE)
     served.socket.abort()
     assert loops.receive_to_end(client) in (b"head", b"")
@@ -345,7 +390,7 @@ def test_a_peer_that_closes_in_the_midst_of_a_request(loops: Loops) -> None:
 def test_a_peer_that_closes_in_the_midst_of_a_response(loops: Loops, path: Path) -> None:
     before = descriptors()
     client, served = loops.connect()
-    served.socket.write([FileSlice(SharedFile(path), 0, len(CONTENT))] * 4)
+    served.socket.write([FileSlice(OsDisk().open(path), 0, len(CONTENT))] * 4)
     receive(client, 1000)
     client.close()
     loops.until(lambda: served.events & LOST)
@@ -364,7 +409,7 @@ def test_a_request_right_before_the_end_is_delivered(loops: Loops) -> None:
 def test_a_half_closed_peer_gets_what_was_written(loops: Loops, path: Path) -> None:
     client, served = loops.connect()
     request(loops, client, served)
-    served.socket.write([*[FileSlice(SharedFile(path), 0, len(CONTENT))] * 4, b"end"])
+    served.socket.write([*[FileSlice(OsDisk().open(path), 0, len(CONTENT))] * 4, b"end"])
     client.shutdown(socket.SHUT_WR)
     wait(lambda: served.socket.is_closing)
     assert not served.events & LOST
@@ -386,7 +431,7 @@ def test_a_reset_is_noticed_while_a_request_waits(loops: Loops) -> None:
 def test_close_sends_what_was_written_and_abort_does_not(loops: Loops, path: Path) -> None:
     for is_abrupt in (False, True):
         client, served = loops.connect()
-        served.socket.write([FileSlice(SharedFile(path), 0, len(CONTENT))] * 4)
+        served.socket.write([FileSlice(OsDisk().open(path), 0, len(CONTENT))] * 4)
         served.socket.abort() if is_abrupt else served.socket.close()
         served.socket.write([b"too late"])
         received = loops.receive_to_end(client)
@@ -401,7 +446,7 @@ def test_stop_closes_everything(path: Path) -> None:
     made = [loops.connect() for _ in range(20)]
     for client, served in made[:10]:
         client.sendall(framed(bytes(100_000))[:-1])
-        served.socket.write([FileSlice(SharedFile(path), 0, len(CONTENT))] * 3)
+        served.socket.write([FileSlice(OsDisk().open(path), 0, len(CONTENT))] * 3)
     sockets = [weakref.ref(served) for _, served in made]
     loops.stop()
     for client, _ in made:

@@ -8,8 +8,9 @@ import socket
 import threading
 from pathlib import Path
 
+from kraft._core.bytes.file_slice import FileSlice
+from kraft._core.log.disk import OsDisk
 from kraft._core.sockets.data_loop import LOST
-from kraft._core.sockets.file_slice import FileSlice, SharedFile
 from tests.harness.commands import PATIENCE_S
 from tests.unit._core.sockets.loops import Loops, Served, descriptors, framed, receive
 
@@ -74,7 +75,7 @@ def test_every_byte_of_many_connections(tmp_path: Path) -> None:
     path = tmp_path / "segment"
     path.write_bytes(CONTENT)
     with Loops() as loops:
-        files = [SharedFile(path) for _ in range(3)]
+        files = [OsDisk().open(path) for _ in range(3)]
 
         def answer(served: Served, request: bytes) -> None:
             seed = int(request.split()[0])
