@@ -101,6 +101,10 @@ class MemoryDisk:
         self.attempt("remove", path)
         del self.files[path]
 
+    def remove_directory(self, path: str, /) -> None:
+        self.attempt("remove", path)
+        self.directories.remove(path)
+
     def sync_directory(self, directory: str, /) -> None:
         self.attempt("sync_directory", directory)
         self.synced.append(directory)

@@ -277,6 +277,12 @@ class CrashDisk:
             raise StorageError(f"cannot remove {path}: no such file")
         self._rename(directory, {name: GONE})
 
+    def remove_directory(self, path: str, /) -> None:
+        assert not self.directories[path].names, "the directory is not empty"
+        parent, name = os.path.split(path)
+        self._rename(self.directories[parent], {name: GONE})
+        del self.directories[path]
+
     def sync_directory(self, path: str, /) -> None:
         self.on_boundary()
         directory = self.directories[path]

@@ -51,6 +51,9 @@ class Disk(Protocol):
         """Rename `source` to `target` atomically, replacing an existing `target`."""
 
     def remove(self, path: str, /) -> None: ...
+    def remove_directory(self, path: str, /) -> None:
+        """Remove an empty directory."""
+
     def sync_directory(self, directory: str, /) -> None:
         """Make the names that were created, renamed or removed in the directory durable."""
 
@@ -145,6 +148,9 @@ class OsDisk:
 
     def remove(self, path: str) -> None:
         """Remove a file; its mappings stay readable."""
+
+    def remove_directory(self, path: str) -> None:
+        """Remove an empty directory."""
 
     def sync_directory(self, directory: str) -> None:
         """fsync the directory: names created, renamed or removed in it become durable."""

@@ -69,18 +69,23 @@ class LogBatch(NamedTuple):
 
 cdef int read_following(
     const uint8_t *data, Py_ssize_t size, Py_ssize_t position, int64_t next_offset, int32_t epoch,
-    BatchHeader *header,
+    BatchHeader *header, bint is_sparse=False,
 ) except -1:
-    """Read the header at `position`; raise unless its batch may follow that offset and epoch."""
+    """Read the header at `position`; raise unless its batch may follow that offset and epoch.
+
+    A sparse log may have gaps, within batches too, where compaction removed records.
+    """
     cdef int code = read_batch_header(data + position, <size_t>(size - position), header)
     if code:
         reason = reason_text(code)
-    elif header.base_offset != next_offset:
+    elif header.base_offset != next_offset and not (
+        is_sparse and header.base_offset > next_offset
+    ):
         reason = f"the batch begins with offset {header.base_offset}, the log ends with"
         reason = f"{reason} {next_offset}"
-    elif header.partition_leader_epoch < epoch:
+    elif header.partition_leader_epoch < epoch and not is_sparse:
         reason = f"leader epoch {header.partition_leader_epoch} follows {epoch}"
-    elif header.record_count != header.last_offset_delta + 1:
+    elif header.record_count != header.last_offset_delta + 1 and not is_sparse:
         reason = f"{header.record_count} records span {header.last_offset_delta + 1} offsets"
     else:
         return 0
@@ -89,31 +94,6 @@ cdef int read_following(
 
 cdef class Log:
     """See ``log.pyi``."""
-
-    cdef readonly str directory
-    cdef readonly object disk
-    cdef readonly bint read_only
-    cdef readonly bint failed               # a write or sync failed: no more writes
-    cdef readonly int64_t log_start_offset
-    cdef readonly int64_t log_end_offset
-    cdef readonly int64_t synced_offset     # the log's end at the last sync
-    cdef readonly int32_t last_epoch        # of the last batch or epoch known, -1 without one
-    cdef readonly object torn_tail          # TornTail or None
-    cdef readonly tuple gaps                # of a salvaging open
-    cdef object _epochs
-    cdef list _segments
-    cdef list _base_offsets
-    cdef Segment _active
-    cdef object _segments_lock              # held while reading, and to remove segments
-    cdef int64_t _staged_size               # bytes staged for another writer, and their end offset
-    cdef int64_t _staged_end_offset
-    cdef bint _names_changed                # the directory has entries that are not synced
-    cdef bint _has_new_epoch                # leader-epoch-checkpoint lacks the last epoch
-    cdef bint _closed
-    cdef int64_t _segment_bytes
-    cdef int64_t _segment_ms
-    cdef int32_t _index_interval_bytes
-    cdef int64_t _index_max_bytes
 
     @classmethod
     def open(
@@ -127,23 +107,10 @@ cdef class Log:
         cdef Log log = cls.__new__(cls)
         if salvage and not read_only:
             raise ValueError("salvage requires read_only")
-        if not 0 < segment_bytes <= INT32_MAX:
-            raise ValueError("segment_bytes must fit in a positive i32, as an index's positions do")
-        log.directory = str(directory)
-        log.disk = OsDisk() if disk is None else disk
+        log._set_up(
+            directory, disk, segment_bytes, segment_ms, index_interval_bytes, index_max_bytes
+        )
         log.read_only = read_only
-        log.last_epoch = -1
-        log.gaps = ()
-        log._epochs = EpochCache()
-        log._segments = []
-        log._base_offsets = []
-        log._segments_lock = Lock()
-        log._segment_bytes = segment_bytes
-        log._segment_ms = segment_ms
-        log._index_interval_bytes = index_interval_bytes
-        log._index_max_bytes = index_max_bytes
-        if index_max_bytes < LEAST_INDEX_MAX_BYTES:
-            raise ValueError(f"an index needs at least {LEAST_INDEX_MAX_BYTES} bytes")
         if not read_only:
             log.disk.make_directory(log.directory)
         base_offsets = base_offsets_of_logs(log.disk, log.directory)
@@ -167,6 +134,28 @@ cdef class Log:
                 segment.close()
             raise
         return log
+
+    cdef int _set_up(
+        self, directory, disk, int64_t segment_bytes, int64_t segment_ms,
+        int32_t index_interval_bytes, int64_t index_max_bytes,
+    ) except -1:
+        if not 0 < segment_bytes <= INT32_MAX:
+            raise ValueError("segment_bytes must fit in a positive i32, as an index's positions do")
+        if index_max_bytes < LEAST_INDEX_MAX_BYTES:
+            raise ValueError(f"an index needs at least {LEAST_INDEX_MAX_BYTES} bytes")
+        self.directory = str(directory)
+        self.disk = OsDisk() if disk is None else disk
+        self.last_epoch = -1
+        self.gaps = ()
+        self._epochs = EpochCache()
+        self._segments = []
+        self._base_offsets = []
+        self._segments_lock = Lock()
+        self._segment_bytes = segment_bytes
+        self._segment_ms = segment_ms
+        self._index_interval_bytes = index_interval_bytes
+        self._index_max_bytes = index_max_bytes
+        return 0
 
     def __enter__(self):
         return self
@@ -201,14 +190,16 @@ cdef class Log:
 
     cdef int _append(self, const uint8_t *data, Py_ssize_t size, bint verify_crc) except -1:
         cdef BatchHeader header
-        cdef int64_t next_offset = self.log_end_offset
+        cdef int64_t next_offset = self.log_end_offset, first_offset = 0
         cdef int64_t max_timestamp = -1
         cdef int32_t epoch = self.last_epoch
         cdef Py_ssize_t position = 0, stop
         if size == 0:
             raise ValueError("there is no batch to append")
         while position < size:
-            read_following(data, size, position, next_offset, epoch, &header)
+            read_following(data, size, position, next_offset, epoch, &header, self._is_sparse)
+            if position == 0:
+                first_offset = header.base_offset
             if LOG_OVERHEAD + header.batch_length > self._segment_bytes:
                 raise RecordTooLargeError(
                     f"a batch of {LOG_OVERHEAD + header.batch_length} bytes does not fit into a "
@@ -224,7 +215,7 @@ cdef class Log:
             position += LOG_OVERHEAD + header.batch_length
         try:
             if self._active.size and not self._fits(size, next_offset - 1, max_timestamp):
-                self._roll()
+                self._roll(first_offset)
             position = 0
             while position < size:
                 stop = size
@@ -258,7 +249,7 @@ cdef class Log:
             ):
                 if stop > position:
                     break
-                self._roll()
+                self._roll(header.base_offset)
             stop += LOG_OVERHEAD + header.batch_length
         return stop
 
@@ -272,7 +263,9 @@ cdef class Log:
         while position < size:
             if read_batch_header(data + position, <size_t>(size - position), &header):
                 break
-            if header.partition_leader_epoch > self.last_epoch:
+            if header.partition_leader_epoch > self.last_epoch or (
+                self._is_sparse and header.partition_leader_epoch != self.last_epoch
+            ):
                 self.last_epoch = header.partition_leader_epoch
                 self._epochs.assign(self.last_epoch, header.base_offset)
                 self._has_new_epoch = True
@@ -369,18 +362,18 @@ cdef class Log:
         self._check_writable()
         if self._active.size:
             try:
-                self._roll()
+                self._roll(self.log_end_offset)
             except StorageError:
                 self.failed = True
                 raise
 
-    cdef int _roll(self) except -1:
+    cdef int _roll(self, int64_t base_offset) except -1:
         # A crash may keep later bytes and lose earlier ones: a segment that ends in a torn batch
         # while the next has whole ones would count as damage at the next open.
         self._active.sync()
         self._active.become_inactive()
-        self._add_segment(self.log_end_offset)
-        write_producer_snapshot(self.disk, self.directory, self.log_end_offset)
+        self._add_segment(base_offset)
+        write_producer_snapshot(self.disk, self.directory, base_offset)
         return 0
 
     cdef int _add_segment(self, int64_t base_offset) except -1:

@@ -15,6 +15,7 @@ import re
 import struct
 from typing import TYPE_CHECKING
 
+from kraft._core.bytes.batch import scan
 from kraft._core.bytes.checksum import crc32c
 from kraft._core.codec.message_schema import Uuid
 from kraft._core.log.disk import write_atomically
@@ -29,12 +30,21 @@ LOG = ".log"
 OFFSET_INDEX = ".index"
 TIME_INDEX = ".timeindex"
 PRODUCER_SNAPSHOT = ".snapshot"
+TRANSACTION_INDEX = ".txnindex"
 PARTITION_METADATA = "partition.metadata"
+#: Added to the names of files that will be removed; a start removes them.
+DELETED = ".deleted"
+#: Of the files of a compacted segment, until it is complete, and until it has replaced others.
+CLEANED = ".cleaned"
+SWAP = ".swap"
 
 # Files that are useless once their segment's .log is removed.
-BESIDE_LOG = (OFFSET_INDEX, TIME_INDEX, PRODUCER_SNAPSHOT)
+BESIDE_LOG = (OFFSET_INDEX, TIME_INDEX, PRODUCER_SNAPSHOT, TRANSACTION_INDEX)
 
-_SEGMENT_FILE = re.compile(r"(\d{20})(\.log|\.index|\.timeindex|\.snapshot)")
+_SEGMENT_FILE = re.compile(r"(\d{20})(\.log|\.index|\.timeindex|\.snapshot|\.txnindex)")
+_SUFFIXED_FILE = re.compile(
+    r"(\d{20})(\.log|\.index|\.timeindex|\.snapshot|\.txnindex)(\.deleted|\.cleaned|\.swap|\.tmp)"
+)
 
 _MOST_SMALL_FILE_BYTES = 1 << 20
 
@@ -83,6 +93,57 @@ def remove_orphans(disk: Disk, directory: str, base_offsets: Container[int]) -> 
         file = parse_segment_file(name)
         if file is not None and file[0] not in base_offsets and file[1] != PRODUCER_SNAPSHOT:
             disk.remove(f"{directory}/{name}")
+
+
+def finish_replacements(disk: Disk, directory: str) -> bool:
+    """Finish what an interrupted compaction or deletion left; return whether a name changed.
+
+    Rules of LogLoader.load: files with `.deleted` and `.cleaned` are removed. Segments with `.swap`
+    are complete: the segments that they replace are removed, and they get their names. A `.cleaned`
+    file at or before a `.swap` file is of a split (KAFKA-6264) that is not complete, nor is the
+    `.swap` file.
+    """
+    files = [
+        (int(match[1]), match[2], match[3])
+        for match in map(_SUFFIXED_FILE.fullmatch, disk.list(directory))
+        if match is not None
+    ]
+    first_cleaned = min((base for base, _, added in files if added == CLEANED), default=1 << 63)
+    swaps = [(base, kind) for base, kind, added in files if added == SWAP and base < first_cleaned]
+    for base, kind, added in files:
+        if added != SWAP or base >= first_cleaned:
+            disk.remove(segment_file(directory, base, kind) + added)
+    if swaps:
+        _swap(disk, directory, swaps)
+    return bool(files)
+
+
+def _swap(disk: Disk, directory: str, swaps: list[tuple[int, str]]) -> None:
+    logs = [base for base, kind in swaps if kind == LOG]
+    end = max(
+        (end_of_segment_file(disk, segment_file(directory, base, LOG) + SWAP) for base in logs),
+        default=-1,
+    )
+    for name in disk.list(directory):
+        match = _SEGMENT_FILE.fullmatch(name)
+        if match is not None and min(logs, default=0) <= int(match[1]) < end:
+            disk.remove(f"{directory}/{name}")
+    # A replaced segment must not return beside its replacement.
+    disk.sync_directory(directory)
+    for base, kind in swaps:
+        path = segment_file(directory, base, kind)
+        disk.rename(path + SWAP, path)
+    disk.sync_directory(directory)
+
+
+def end_of_segment_file(disk: Disk, path: str) -> int:
+    """Return the offset after the last whole batch of a `.log` file, -1 without a batch."""
+    file = disk.open(path, read_only=True)
+    try:
+        table = scan(file.map(file.size()), verify_crc=False)
+        return int(table.last_offsets[-1]) + 1 if len(table) else -1
+    finally:
+        file.close()
 
 
 def write_producer_snapshot(disk: Disk, directory: str, base_offset: int) -> None:

@@ -21,6 +21,7 @@ cdef class LogScan:
     cdef int32_t _index_interval_bytes
     cdef bint _read_only
     cdef bint _salvage
+    cdef bint _is_sparse                # a log of data: gaps are right, and all damage is cut
     cdef int64_t _synced_offset         # the log was on the device up to here, or -1
     cdef int64_t _position              # position of the scan in the segment
     cdef int64_t _total                 # bytes in the segment's file

@@ -42,6 +42,7 @@ class LogScan:
         read_only: bool,
         salvage: bool,
         synced_offset: int = -1,
+        is_sparse: bool = False,
     ) -> None: ...
     def run(self, base_offsets: list[int]) -> None:
         """Scan the segments in order; cut off a torn tail, and reject or skip damage.

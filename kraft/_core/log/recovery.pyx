@@ -83,9 +83,10 @@ cdef bint crc_matches(const uint8_t *batch, const BatchHeader *header) except -1
 cdef class LogScan:
     def __init__(
         self, disk, str directory, int32_t index_interval_bytes, bint read_only, bint salvage,
-        int64_t synced_offset=-1,
+        int64_t synced_offset=-1, bint is_sparse=False,
     ):
         self._disk = disk
+        self._is_sparse = is_sparse
         self._directory = directory
         self._index_interval_bytes = index_interval_bytes
         self._read_only = read_only
@@ -173,12 +174,14 @@ cdef class LogScan:
                 return "the file ends inside a batch"
             if code:
                 return reason_text(code)
-            if header.base_offset != self.next_offset:
+            if header.base_offset != self.next_offset and not (
+                self._is_sparse and header.base_offset > self.next_offset
+            ):
                 return (
                     f"a batch begins with offset {header.base_offset} in place of "
                     f"{self.next_offset}"
                 )
-            if header.partition_leader_epoch < self.last_epoch:
+            if header.partition_leader_epoch < self.last_epoch and not self._is_sparse:
                 return f"leader epoch {header.partition_leader_epoch} follows {self.last_epoch}"
             if (
                 header.base_offset + header.last_offset_delta - segment.base_offset > INT32_MAX
@@ -232,6 +235,10 @@ cdef class LogScan:
         """
         cdef BatchHeader header
         cdef int64_t left = self._total - self._position
+        if self._is_sparse:
+            # A broker fetches again from the leader what it cuts off, as Kafka does.
+            self._cut_tail(segment, later, reason)
+            return None
         # A batch that is whole but out of sequence is not the result of a crash either.
         cdef bint damaged = (
             left > 0

@@ -7,13 +7,15 @@ from kraft._core.log.disk cimport Mapping, OsFile
 from kraft._core.log.segment_index cimport OffsetIndex, TimeIndex
 
 
+cdef class SegmentPool
+
+
 cdef class Segment:
     cdef readonly object disk
     cdef readonly str directory
-    cdef readonly str path
     cdef readonly int64_t base_offset
     cdef readonly int64_t end_offset            # after the last batch
-    cdef readonly int64_t size                  # bytes of whole batches and of gaps
+    cdef readonly int64_t size                  # bytes of whole batches and of gaps; -1 unknown
     cdef readonly int64_t max_timestamp         # in ms, -1 if no batch has one
     cdef readonly int64_t first_timestamp       # of the first batch, -1 without one
     cdef readonly bint read_only
@@ -27,7 +29,21 @@ cdef class Segment:
     cdef object _file
     cdef OsFile _os_file                        # _file if it is the operating system's
     cdef Mapping _mapping
+    cdef SegmentPool _pool                      # or None: the files are always open
+    cdef Py_ssize_t _place                      # in the pool's list, or -1
+    cdef int _users                             # while they are more than 0, the files stay open
+    cdef bint _is_ready                         # the files are open and the indexes loaded
+    cdef bint _is_recent                        # used since the pool last looked for unused ones
+    cdef bint _is_last                          # of its log: batches may be appended
 
+    cdef int use(self) except -1
+    cdef int done(self) noexcept
+    cdef int load(self) except -1
+    cdef int unload(self) noexcept
+    cdef int rebuild_indexes(self) except -1
+    cdef bint locate(
+        self, int64_t offset, int64_t max_size, int64_t end_offset, int64_t *start, int64_t *stop
+    ) except -1
     cdef Mapping mapped(self)
     cdef int append(self, const uint8_t *data, Py_ssize_t size) except -1
     cdef int note_batch(self, const BatchHeader *header, int64_t position) except -1
@@ -41,3 +57,15 @@ cdef class Segment:
     cdef object read(self, int64_t offset, int64_t max_size, int64_t end_offset)
     cdef int cut(self, int64_t position) except -1
     cdef int write_many_pending(self) except -1
+
+
+cdef class SegmentPool:
+    cdef readonly Py_ssize_t most_open
+    cdef list _open                             # segments with open files
+    cdef Py_ssize_t _hand                       # where the search for an unused one continues
+    cdef object _lock
+
+    cdef int open(self, Segment segment) except -1
+    cdef int add(self, Segment segment) except -1
+    cdef int forget(self, Segment segment) except -1
+    cdef bint _close_one(self) except -1

@@ -40,3 +40,16 @@ class Segment:
     def offset_index(self) -> OffsetIndex: ...
     @property
     def time_index(self) -> TimeIndex: ...
+
+class SegmentPool:
+    """The segments of many logs whose files are open; it closes those that were not used lately.
+
+    `most_open` bounds open files; each has up to three mappings. More are open only while more
+    segments are in use, or while slices of closed segments exist.
+    """
+
+    def __init__(self, most_open: int) -> None: ...
+    @property
+    def most_open(self) -> int: ...
+    def __len__(self) -> int:
+        """The number of segments with open files."""

@@ -13,7 +13,10 @@ when an index entry is added (storage/.../internals/log/LogSegment.java):
 Invariants: `size` counts whole, checked batches only (and damage that a salvaging open skipped, see
 `gaps`); the mapping covers `size` at each use. Returned bytes never change: a segment with live
 slices is not truncated in place but replaced by a copy of the rest, and the old file exists until
-its last slice is gone. Used by `log` and `recovery`; uses `disk`, `batch` and `segment_index`.
+its last slice is gone.
+
+A broker has more segments than it may open files. Its segments have a `SegmentPool`: files and
+indexes are opened by `use` and stay open until `done`; then the pool may close them. Used by `log` and `recovery`; uses `disk`, `batch` and `segment_index`.
 """
 
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
@@ -21,19 +24,22 @@ from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
 from cpython.memoryview cimport PyMemoryView_FromMemory
 from cpython.object cimport PyObject
 
-from kraft._core.bytes.batch cimport LOG_OVERHEAD, BatchHeader, read_batch_header
+from kraft._core.bytes.batch cimport LOG_OVERHEAD, BatchHeader, read_batch_header, sound_end
 from kraft._core.log.disk cimport Mapping, OsFile, mapping_of_buffer
 from kraft._core.log.segment_index cimport OffsetIndex, TimeIndex
+
+from threading import Lock
 
 from kraft._core.log.disk import write_atomically
 from kraft._core.log.partition_directory import (
     BESIDE_LOG,
+    DELETED,
     LOG,
     OFFSET_INDEX,
     TIME_INDEX,
     segment_file,
 )
-from kraft.errors import CorruptRecordError
+from kraft.errors import CorruptRecordError, StorageError
 
 cdef extern from "Python.h":
     enum:
@@ -62,11 +68,10 @@ cdef class Segment:
 
     def __init__(
         self, disk, str directory, int64_t base_offset, int32_t index_interval_bytes,
-        bint read_only,
+        bint read_only, SegmentPool pool=None,
     ):
         self.disk = disk
         self.directory = directory
-        self.path = segment_file(directory, base_offset, LOG)
         self.base_offset = self.end_offset = base_offset
         self.read_only = read_only
         self.gaps = []
@@ -77,8 +82,16 @@ cdef class Segment:
             segment_file(directory, base_offset, OFFSET_INDEX), base_offset
         )
         self.time_index = TimeIndex(segment_file(directory, base_offset, TIME_INDEX), base_offset)
-        self._open()
-        self.size = self._file.size()
+        self._pool = pool
+        self._place = -1
+        self.size = -1
+        if pool is None:
+            self._open()
+            self.size = self._file.size()
+
+    @property
+    def path(self):
+        return segment_file(self.directory, self.base_offset, LOG)
 
     def _open(self):
         self._file = self.disk.open(
@@ -191,27 +204,41 @@ cdef class Segment:
         return -1
 
     cdef object read(self, int64_t offset, int64_t max_size, int64_t end_offset):
-        """Return whole batches from the one with `offset` on, as a slice of the mapping.
+        """Return the batches of `locate` as a slice of the mapping, or None."""
+        cdef int64_t start, stop
+        if not self.locate(offset, max_size, end_offset, &start, &stop):
+            return None
+        return self._mapping.slice(start, stop)
 
-        At least one and otherwise at most `max_size` bytes, none that ends after `end_offset`; None
-        if the segment ends before `offset`.
+    cdef bint locate(
+        self, int64_t offset, int64_t max_size, int64_t end_offset, int64_t *first, int64_t *end
+    ) except -1:
+        """Find the positions of whole batches from the one with `offset` on.
+
+        At least one and otherwise at most `max_size` bytes, none that ends after `end_offset`.
+        Returns False if the segment ends before `offset`.
         """
         cdef BatchHeader header
         cdef int64_t start, stop, bound, position
         start = self.position_of(offset)
         if start < 0:
-            return None
+            return False
+        first[0] = start
         bound = self.size
         for gap, _ in self.gaps:
             if start < gap:
                 bound = min(bound, <int64_t>gap)
                 break
         if end_offset < self.end_offset:
-            bound = min(bound, self.position_of(end_offset))
+            position = self.position_of(end_offset)
+            if position >= 0:
+                bound = min(bound, position)
             if bound <= start:
-                return self._mapping.slice(start, start)
+                end[0] = start
+                return True
         if bound - start <= max_size:
-            return self._mapping.slice(start, bound)
+            end[0] = bound
+            return True
         bound = min(bound, start + max_size)
         stop = max(start, self.offset_index.boundary_at(bound))
         position = stop
@@ -219,10 +246,12 @@ cdef class Segment:
             self.batch_at(position, &header)
             position += LOG_OVERHEAD + header.batch_length
             if position > bound and stop > start:
-                return self._mapping.slice(start, stop)
+                end[0] = stop
+                return True
             stop = position
             if position >= bound:
-                return self._mapping.slice(start, stop)
+                end[0] = stop
+                return True
 
     cdef int cut(self, int64_t position) except -1:
         """Make the log file end at `position`, durably."""
@@ -231,7 +260,12 @@ cdef class Segment:
             self._os_file is not None and self._mapping is not None
             and Py_REFCNT(<PyObject *>self._mapping) > 1
         )
-        kept = self._mapping.slice(0, position) if shared else None
+        # `_file` and `_os_file` are two references; others are slices that are to be sent.
+        shared = shared or (
+            self._pool is not None and self._os_file is not None
+            and Py_REFCNT(<PyObject *>self._os_file) > 2
+        )
+        kept = self.mapped().slice(0, position) if shared else None
         # Before the file shrinks, so that a reader in another thread maps no byte of the rest.
         self._mapping = None
         self.size = position
@@ -249,9 +283,11 @@ cdef class Segment:
         cdef BatchHeader header
         cdef int64_t position = self.position_of(offset)
         if position < 0:
+            self.end_offset = min(self.end_offset, offset)
             return
         self.batch_at(position, &header)
-        self.end_offset = header.base_offset
+        # A compacted log may have no batch with the offset, and the next one begins after it.
+        self.end_offset = min(header.base_offset, offset)
         self.cut(position)
         self.offset_index.truncate_to(self.end_offset)
         self.time_index.truncate_to(self.end_offset)
@@ -311,6 +347,10 @@ cdef class Segment:
 
     def close(self):
         """Close the file; bytes read from the segment stay valid."""
+        if self._pool is not None:
+            self._pool.forget(self)
+            self.unload()
+            return
         self._file.close()
         self._mapping = None
 
@@ -322,3 +362,203 @@ cdef class Segment:
             path = segment_file(self.directory, self.base_offset, suffix)
             if self.disk.exists(path):
                 self.disk.remove(path)
+
+    # Segments of a pool ------------------------------------------------------------------------
+
+    cdef int use(self) except -1:
+        """Open the files if the pool has closed them; they stay open until `done`."""
+        self._users += 1
+        self._is_recent = True
+        if self._pool is not None and not self._is_ready:
+            try:
+                self._pool.open(self)
+            except BaseException:
+                self._users -= 1
+                raise
+        return 0
+
+    cdef int done(self) noexcept:
+        self._users -= 1
+        return 0
+
+    cdef int load(self) except -1:
+        """Open the log file, and load the indexes; rebuild them if their files are unsound."""
+        cdef bint is_first = self.size < 0
+        cdef bint is_sound
+        self._open()
+        if is_first:
+            self.size = self._file.size()
+        is_sound = self.offset_index.load(self.disk, self._is_last)
+        is_sound = self.time_index.load(self.disk, self._is_last) and is_sound
+        if not is_sound or self.offset_index.last_position() >= max(self.size, <int64_t>1):
+            self.rebuild_indexes()
+        elif is_first:
+            self._find_end()
+        self._is_ready = True
+        return 0
+
+    cdef int unload(self) noexcept:
+        """Close the files and free the indexes, whose entries are all in their files."""
+        self._is_ready = False
+        self._file = None
+        self._os_file = None
+        self._mapping = None
+        self.offset_index.unload()
+        self.time_index.unload()
+        return 0
+
+    def _find_end(self):
+        """Find the end offset of a log's last segment, and the largest timestamp of any."""
+        cdef BatchHeader header
+        cdef int64_t position
+        if self.size == 0:
+            return
+        self.mapped()
+        self.batch_at(0, &header)
+        self.first_timestamp = header.max_timestamp
+        self.max_timestamp = self.time_index.last_timestamp()
+        self._offset_of_max_timestamp = self.time_index.last_offset()
+        if not self._is_last:
+            return
+        position = self.batch_at(self.offset_index.last_position(), &header)
+        while position < self.size:
+            self.end_offset = header.base_offset + header.last_offset_delta + 1
+            position = self.batch_at(position + LOG_OVERHEAD + header.batch_length, &header)
+        self._find_max_timestamp()
+        self._last_entry_position = self.size
+
+    cdef int rebuild_indexes(self) except -1:
+        """Rebuild the indexes from the batches; cut off what follows the last whole batch."""
+        cdef BatchHeader header
+        cdef int64_t total = self.size, sound, end_offset = self.end_offset
+        cdef const uint8_t *data = self.mapped().data
+        with nogil:
+            sound = sound_end(data, total)
+        self.offset_index.clear()
+        self.time_index.clear()
+        self.size = self._last_entry_position = 0
+        self.end_offset = self._offset_of_max_timestamp = self.base_offset
+        self.max_timestamp = self.first_timestamp = -1
+        while self.size < sound:
+            read_batch_header(data + self.size, <size_t>(total - self.size), &header)
+            if header.base_offset + header.last_offset_delta - self.base_offset > INT32_MAX:
+                break
+            self.note_batch(&header, self.size)
+        if self.size < total:
+            self.cut(self.size)
+        self.restore_indexes()
+        if not self._is_last:
+            self.end_offset = max(self.end_offset, end_offset)
+        return 0
+
+    def join(self, SegmentPool pool, bint is_last):
+        """Let the pool close the files of a segment that was opened without one."""
+        self._is_last = is_last
+        self._is_ready = self._is_recent = True
+        # As in Kafka, the next entry comes an interval after the end.
+        self._last_entry_position = self.size
+        self._pool = pool
+        pool.admit(self)
+
+    def become_last(self):
+        """Prepare the newest segment that a truncation left for appends."""
+        if not self._is_last:
+            self._is_last = True
+            if self._is_ready:
+                self.offset_index.load(self.disk, True)
+                self.time_index.load(self.disk, True)
+
+    def mark_deleted(self):
+        """Add `.deleted` to the names of the segment's files; return the new paths."""
+        paths = []
+        if self._pool is not None:
+            self._pool.forget(self)
+        for suffix in (LOG, *BESIDE_LOG):
+            path = segment_file(self.directory, self.base_offset, suffix)
+            if self.disk.exists(path):
+                self.disk.rename(path, path + DELETED)
+                paths.append(path + DELETED)
+        return paths
+
+    def move_to(self, str directory):
+        """Use the files in `directory`, which was renamed; open files stay open."""
+        self.directory = directory
+        self.offset_index.path = segment_file(directory, self.base_offset, OFFSET_INDEX)
+        self.time_index.path = segment_file(directory, self.base_offset, TIME_INDEX)
+
+
+cdef class SegmentPool:
+    """See ``segment.pyi``."""
+
+    def __init__(self, Py_ssize_t most_open):
+        if most_open < 1:
+            raise ValueError("at least one segment must be open")
+        self.most_open = most_open
+        self._open = []
+        self._lock = Lock()
+
+    def __len__(self):
+        return len(self._open)
+
+    cdef int open(self, Segment segment) except -1:
+        with self._lock:
+            if segment._is_ready:
+                return 0
+            while len(self._open) >= self.most_open and self._close_one():
+                pass
+            try:
+                segment.load()
+            except BaseException:
+                segment.unload()
+                raise
+            self.add(segment)
+        return 0
+
+    def admit(self, Segment segment):
+        with self._lock:
+            while len(self._open) >= self.most_open and self._close_one():
+                pass
+            self.add(segment)
+
+    cdef int add(self, Segment segment) except -1:
+        segment._place = len(self._open)
+        self._open.append(segment)
+        return 0
+
+    cdef int forget(self, Segment segment) except -1:
+        cdef Segment moved
+        if segment._place >= 0:
+            moved = self._open.pop()
+            if moved is not segment:
+                self._open[segment._place] = moved
+                moved._place = segment._place
+            segment._place = -1
+        return 0
+
+    cdef bint _close_one(self) except -1:
+        """Close the files of a segment that was not used lately; return whether there is one."""
+        cdef Segment segment
+        cdef Py_ssize_t step
+        # Two rounds: the first one clears the marks of recent use.
+        for step in range(2 * len(self._open)):
+            if self._hand >= len(self._open):
+                self._hand = 0
+            segment = self._open[self._hand]
+            if segment._users == 0 and not segment._is_recent:
+                if segment._is_last:
+                    # Without the GIL for a moment: the segment may come into use.
+                    segment._users += 1
+                    try:
+                        segment.write_indexes(True)
+                    except StorageError:
+                        # The entries are hints, and the log will notice the failure itself.
+                        pass
+                    segment._users -= 1
+                if segment._users == 0 and segment._place >= 0:
+                    self.forget(segment)
+                    segment.unload()
+                    return True
+                continue
+            segment._is_recent = False
+            self._hand += 1
+        return False

@@ -18,10 +18,12 @@ mostly zeros; here, as in Kafka's rolled segments, they are exactly their entrie
 Used by `segment`.
 """
 
-from cpython.bytes cimport PyBytes_FromStringAndSize
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint32_t, uint64_t
-from libc.stdlib cimport free, realloc
+from libc.stdlib cimport free, malloc, realloc
+from libc.string cimport memcpy
 
+from kraft._core.log.disk cimport Mapping, OsFile
 from kraft._core.bytes.wire cimport load_u32, load_u64, store_u32, store_u64
 
 cdef enum:
@@ -34,9 +36,11 @@ cdef class SparseIndex:
     def __cinit__(self, str path, int64_t base_offset):
         self.path = path
         self.base_offset = base_offset
+        self.loaded = True
 
     def __dealloc__(self):
-        free(self._entries)
+        if self._mapping is None:
+            free(self._entries)
 
     def __len__(self):
         return self.entry_count
@@ -53,6 +57,65 @@ cdef class SparseIndex:
             self._capacity = capacity
         self.entry_count += 1
         return self._entries + (self.entry_count - 1) * self._entry_size
+
+    cdef bint load(self, disk, bint to_append) except -1:
+        """Read or map the entries of the file; return whether they are sound.
+
+        Entries are mapped unless the index is `to_append`: the indexes of many segments would take
+        much memory. A file that is missing is unsound and has no entries.
+        """
+        cdef int64_t size
+        cdef void *entries
+        self.unload()
+        self.loaded = True
+        self.entry_count = self._written = 0
+        if not disk.exists(self.path):
+            return False
+        file = disk.open(self.path, read_only=True)
+        try:
+            size = file.size()
+            self.entry_count = self._written = size // self._entry_size
+            if self.entry_count and not to_append and type(file) is OsFile:
+                self._mapping = (<OsFile>file).map_ahead(size, size)
+                self._entries = <uint8_t *>self._mapping.data
+            elif self.entry_count:
+                content = file.read_at(0, size)
+                entries = malloc(<size_t>size)
+                if entries == NULL:
+                    raise MemoryError
+                memcpy(entries, PyBytes_AS_STRING(content), <size_t>size)
+                self._entries = <uint8_t *>entries
+                self._capacity = self.entry_count
+        finally:
+            file.close()
+        return size % self._entry_size == 0 and self.is_sound()
+
+    cdef int unload(self) noexcept:
+        """Free the entries, which are all in the file."""
+        if self._mapping is None:
+            free(self._entries)
+        self._mapping = None
+        self._entries = NULL
+        self._capacity = 0
+        self.loaded = False
+        return 0
+
+    cdef bint is_sound(self) noexcept nogil:
+        """Return whether the last entry may follow the first, as a file of zeros does not."""
+        return self.entry_count == 0 or (
+            self._relative_offset(self.entry_count - 1) >= 0
+            and (
+                self.entry_count == 1
+                or self._relative_offset(self.entry_count - 1) > self._relative_offset(0)
+            )
+        )
+
+    cdef int clear(self) noexcept:
+        """Forget all entries; they are added again by a scan of the segment."""
+        self.unload()
+        self.loaded = True
+        self.entry_count = self._written = 0
+        return 0
 
     cdef int32_t _relative_offset(self, int64_t entry) noexcept nogil:
         return <int32_t>load_u32(self._entries + entry * self._entry_size + self._offset_within)
@@ -83,8 +146,10 @@ cdef class SparseIndex:
 
     cdef int write_pending(self, disk, bint trim) except -1:
         """Append missing entries to the file; with `trim`, also cut the file after the entries."""
+        # The index may grow during the write, if another thread closes the files of this segment.
+        cdef int64_t count = self.entry_count
         cdef Py_ssize_t start = <Py_ssize_t>(self._written * self._entry_size)
-        cdef Py_ssize_t stop = <Py_ssize_t>(self.entry_count * self._entry_size)
+        cdef Py_ssize_t stop = <Py_ssize_t>(count * self._entry_size)
         if start == stop and not trim:
             return 0
         file = disk.open(self.path, create=True)
@@ -97,7 +162,7 @@ cdef class SparseIndex:
                 file.truncate(stop)
         finally:
             file.close()
-        self._written = self.entry_count
+        self._written = count
         return 0
 
 
@@ -129,6 +194,12 @@ cdef class OffsetIndex(SparseIndex):
         if low == 0:
             return 0
         return load_u32(self._entries + (low - 1) * OFFSET_ENTRY_SIZE + 4)
+
+    cdef int64_t last_position(self) noexcept nogil:
+        """Return the position of the last entry, or 0 for an empty index."""
+        if self.entry_count == 0:
+            return 0
+        return load_u32(self._entries + (self.entry_count - 1) * OFFSET_ENTRY_SIZE + 4)
 
     cdef int64_t boundary_at(self, int64_t position) noexcept nogil:
         """Return the largest indexed position at or below `position`, or 0 without one."""

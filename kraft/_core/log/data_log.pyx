@@ -1,0 +1,637 @@
+"""A partition's log of data: a `Log` with lazily opened files, and the rules of a broker.
+
+It differs from the metadata log in these rules, which are those of Kafka's UnifiedLog, LocalLog and
+LogLoader:
+
+- Offsets may have gaps, between batches and inside of them: compaction removes records. Epochs are
+  the leader's; a batch of a lower epoch ends the later epochs in the cache.
+- A load after a clean stop trusts all files and reads the end of the last segment only. After any
+  other stop it checks every batch from the recovery point on, and cuts the log at the first damaged
+  one: the leader still has the records.
+- A rolled segment is not synced at once. `sync` makes it durable, and `synced_offset` is the recovery
+  point, below which a load need not check. A checkpoint of it must be written after a truncation
+  and before the next append.
+- Removed files get the suffix `.deleted`; the caller removes them later (file.delete.delay.ms).
+- The files of segments are open while they are used, as a `SegmentPool` decides.
+- Reads return a part of a file, which is sent without copying.
+
+One thread changes a log at a time; reads and `sync` may run in others.
+
+Used by `kraft.broker.log`; uses `log`, `segment` and `recovery`.
+"""
+
+from bisect import bisect_right
+from typing import NamedTuple
+
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t
+
+from kraft._core.bytes.batch cimport LOG_OVERHEAD, TIMESTAMP_TYPE_FLAG, BatchHeader
+from kraft._core.log.log cimport Log
+from kraft._core.log.recovery cimport LogScan
+from kraft._core.log.segment cimport Segment, SegmentPool
+
+import numpy as np
+
+from kraft._core.bytes.batch_columns import BatchColumns
+from kraft._core.log.epoch_cache import FILE_NAME as EPOCHS_FILE
+from kraft._core.log.epoch_cache import EpochCache
+from kraft._core.log.log import (
+    DEFAULT_INDEX_INTERVAL_BYTES,
+    DEFAULT_INDEX_MAX_BYTES,
+    DEFAULT_SEGMENT_BYTES,
+    DEFAULT_SEGMENT_MS,
+    LogBatch,
+)
+from kraft._core.log.partition_directory import (
+    base_offsets_of_logs,
+    finish_replacements,
+    read_small_file,
+    remove_orphans,
+)
+from kraft.errors import CorruptRecordError, OffsetOutOfRangeError, StorageError
+
+
+class TimedOffset(NamedTuple):
+    timestamp_ms: int
+    offset: int
+    epoch: int
+
+
+class SegmentFacts(NamedTuple):
+    base_offset: int
+    next_offset: int
+    size: int
+    max_timestamp: int
+    first_timestamp: int
+
+
+cdef class FileSlice:
+    """See ``data_log.pyi``."""
+
+    cdef readonly object file
+    cdef readonly int64_t position
+    cdef readonly int64_t size
+
+    def __len__(self):
+        return self.size
+
+    def __repr__(self):
+        return f"<FileSlice of {self.size} bytes at {self.position}>"
+
+    def fileno(self):
+        return self.file.fileno()
+
+    def read(self):
+        return self.file.read_at(self.position, self.size) if self.size else b""
+
+
+cdef FileSlice slice_of(object file, int64_t position, int64_t size):
+    cdef FileSlice found = FileSlice.__new__(FileSlice)
+    found.file = file
+    found.position = position
+    found.size = size
+    return found
+
+
+cdef FileSlice NOTHING = slice_of(None, 0, 0)
+
+
+cdef class DataLog(Log):
+    """See ``data_log.pyi``."""
+
+    cdef SegmentPool _pool
+    cdef Segment _held                  # the segment that an append uses
+    cdef list _removed                  # paths with `.deleted` that the caller has not taken
+    cdef object _on_roll
+    cdef int64_t _now_ms                # of the append
+    cdef int64_t _active_since_ms       # when the last segment was created or loaded
+
+    @classmethod
+    def load(
+        cls, directory, *, SegmentPool pool not None, disk=None,
+        int64_t segment_bytes=DEFAULT_SEGMENT_BYTES, int64_t segment_ms=DEFAULT_SEGMENT_MS,
+        int32_t index_interval_bytes=DEFAULT_INDEX_INTERVAL_BYTES,
+        int64_t index_max_bytes=DEFAULT_INDEX_MAX_BYTES, int64_t start_offset=0,
+        int64_t recovery_point=0, bint is_clean=False, int64_t now_ms=0, on_roll=None,
+    ):
+        cdef DataLog log = cls.__new__(cls)
+        log._set_up(
+            directory, disk, segment_bytes, segment_ms, index_interval_bytes, index_max_bytes
+        )
+        log._is_sparse = True
+        log._pool = pool
+        log._removed = []
+        log._on_roll = on_roll
+        log._active_since_ms = now_ms
+        try:
+            log._load(start_offset, recovery_point, is_clean)
+        except BaseException:
+            for segment in log._segments:
+                segment.close()
+            raise
+        return log
+
+    def _load(self, int64_t start_offset, int64_t recovery_point, bint is_clean):
+        cdef Segment segment
+        cdef Py_ssize_t first
+        if not self.disk.exists(self.directory):
+            self.disk.make_directory(self.directory)
+        if finish_replacements(self.disk, self.directory):
+            self._names_changed = True
+        bases = base_offsets_of_logs(self.disk, self.directory)
+        remove_orphans(self.disk, self.directory, bases)
+        known = self._load_epochs()
+        if not known:
+            recovery_point = 0
+            is_clean = False
+        for base_offset in bases:
+            segment = Segment(
+                self.disk, self.directory, base_offset, self._index_interval_bytes, False,
+                self._pool,
+            )
+            if self._segments:
+                (<Segment>self._segments[len(self._segments) - 1]).end_offset = base_offset
+            self._segments.append(segment)
+        self._base_offsets = bases
+        if bases:
+            self._active = self._segments[len(bases) - 1]
+            self._active._is_last = True
+            first = max(bisect_right(bases, recovery_point) - 1, 0)
+            if is_clean:
+                try:
+                    self._active.use()
+                    self._active.done()
+                except CorruptRecordError:
+                    first = len(bases) - 1
+                    is_clean = False
+            if not is_clean:
+                self._recover(first)
+            self.log_end_offset = self._active.end_offset
+        if not self._segments or self.log_end_offset < start_offset:
+            self._restart(max(start_offset, 0))
+        self.log_start_offset = max(start_offset, <int64_t>self._base_offsets[0])
+        self.synced_offset = (
+            self.log_end_offset if is_clean else min(recovery_point, self.log_end_offset)
+        )
+        before = self._epochs.entries
+        self._epochs.truncate_from_end(self.log_end_offset)
+        self._epochs.truncate_from_start(self.log_start_offset)
+        self.last_epoch = self._epochs.last_epoch
+        if self._epochs.entries != before:
+            self._has_new_epoch = True
+
+    def _load_epochs(self):
+        """Read `leader-epoch-checkpoint`; return False if it is damaged."""
+        path = f"{self.directory}/{EPOCHS_FILE}"
+        if not self.disk.exists(path):
+            return True
+        try:
+            self._epochs = EpochCache.from_bytes(read_small_file(self.disk, path), path=path)
+        except CorruptRecordError:
+            return False
+        return True
+
+    def _recover(self, Py_ssize_t first):
+        """Check every batch of the segments from the one at index `first` on."""
+        cdef LogScan scan
+        cdef Segment segment
+        cdef Py_ssize_t index
+        for index in range(first, len(self._segments)):
+            (<Segment>self._segments[index]).close()
+            scan = LogScan(
+                self.disk, self.directory, self._index_interval_bytes, False, False, -1, True
+            )
+            scan.run([self._base_offsets[index]])
+            segment = scan.segments[0]
+            segment.restore_indexes()
+            segment.dirty = True
+            segment.join(self._pool, index == len(self._segments) - 1)
+            self._segments[index] = segment
+            for epoch, start_offset in scan.epochs.entries:
+                # The file may lack the last epochs and truncations: the batches are right.
+                if epoch >= 0 and epoch != self._epochs.epoch_at(start_offset):
+                    self._epochs.assign(epoch, start_offset)
+                    self._has_new_epoch = True
+            if scan.torn_tail is not None:
+                self.torn_tail = scan.torn_tail
+                doomed = self._segments[index + 1:]
+                del self._segments[index + 1:]
+                del self._base_offsets[index + 1:]
+                self._delete(reversed(doomed))
+                segment.become_last()
+                break
+            if index + 1 < len(self._segments):
+                segment.end_offset = max(
+                    segment.end_offset, <int64_t>self._base_offsets[index + 1]
+                )
+        self._active = self._segments[len(self._segments) - 1]
+        self._names_changed = True
+
+    def configure(
+        self, *, int64_t segment_bytes, int64_t segment_ms, int32_t index_interval_bytes,
+        int64_t index_max_bytes,
+    ):
+        self._segment_bytes = segment_bytes
+        self._segment_ms = segment_ms
+        self._index_interval_bytes = index_interval_bytes
+        self._index_max_bytes = index_max_bytes
+
+    # Writing ----------------------------------------------------------------------------------
+
+    def write(self, batches, *, int64_t now_ms=0, bint verify_crc=False):
+        cdef Py_buffer view
+        cdef int64_t first_offset = self.log_end_offset
+        self._check_writable()
+        self._now_ms = now_ms
+        PyObject_GetBuffer(batches, &view, PyBUF_SIMPLE)
+        try:
+            self._held = self._active
+            self._held.use()
+            try:
+                self._append(<const uint8_t *>view.buf, view.len, verify_crc)
+            finally:
+                self._held.done()
+                self._held = None
+        finally:
+            PyBuffer_Release(&view)
+        return first_offset, self.log_end_offset - 1
+
+    cdef bint _fits(self, int64_t size, int64_t last_offset, int64_t max_timestamp) noexcept:
+        cdef Segment active = self._active
+        if (
+            active.size > 0 and active.first_timestamp < 0
+            and self._now_ms - self._active_since_ms > self._segment_ms
+        ):
+            return False
+        return active.fits(
+            size, last_offset, max_timestamp,
+            self._segment_bytes, self._segment_ms, self._index_max_bytes,
+        )
+
+    cdef int _roll(self, int64_t base_offset) except -1:
+        cdef Segment old = self._active
+        base_offset = max(base_offset, self.log_end_offset)
+        old.use()
+        try:
+            old.become_inactive()
+        finally:
+            old.done()
+        old._is_last = False
+        old.end_offset = base_offset
+        self.log_end_offset = base_offset
+        self._add_segment(base_offset)
+        if self._held is not None:
+            self._held.done()
+            self._held = self._active
+            self._held.use()
+        if self._on_roll is not None:
+            self._on_roll(base_offset)
+        return 0
+
+    cdef int _add_segment(self, int64_t base_offset) except -1:
+        cdef Segment added = Segment.create(
+            self.disk, self.directory, base_offset, self._index_interval_bytes
+        )
+        added.join(self._pool, True)
+        with self._segments_lock:
+            self._segments.append(added)
+            self._base_offsets.append(base_offset)
+            self._active = added
+        self._active_since_ms = self._now_ms
+        self._names_changed = True
+        return 0
+
+    def begin_epoch(self, int32_t epoch):
+        if epoch > self.last_epoch:
+            self._check_writable()
+            self._epochs.assign(epoch, self.log_end_offset)
+            self.last_epoch = epoch
+            self._has_new_epoch = True
+
+    def sync(self):
+        self._sync(self._segments[:], self.log_end_offset)
+
+    def sync_rolled(self):
+        self._sync(self._segments[: len(self._segments) - 1], self._active.base_offset)
+
+    def _sync(self, list segments, int64_t end_offset):
+        cdef Segment segment
+        # The checkpoint of the epochs first: below the recovery point no load looks for epochs.
+        self.write_epochs()
+        self._check_writable()
+        try:
+            for segment in segments:
+                if segment.dirty:
+                    segment.use()
+                    try:
+                        segment.sync()
+                    finally:
+                        segment.done()
+            if self._names_changed:
+                self._names_changed = False
+                self.disk.sync_directory(self.directory)
+        except StorageError:
+            self.failed = True
+            raise
+        self.synced_offset = max(self.synced_offset, min(end_offset, self.log_end_offset))
+
+    # Reading ----------------------------------------------------------------------------------
+
+    def read(self, int64_t offset, int64_t max_size, int64_t end_offset=INT64_MAX):
+        cdef int64_t start, stop
+        cdef Segment segment
+        with self._segments_lock:
+            for segment in self._segments_from(offset):
+                segment.use()
+                try:
+                    if segment.locate(offset, max_size, end_offset, &start, &stop):
+                        return slice_of(segment._file, start, stop - start)
+                finally:
+                    segment.done()
+        return NOTHING
+
+    cdef object _fetch(self, int64_t offset, int64_t max_size, int64_t end_offset):
+        cdef Segment segment
+        for segment in self._segments_from(offset):
+            segment.use()
+            try:
+                found = segment.read(offset, max_size, end_offset)
+            finally:
+                segment.done()
+            if found is not None:
+                return found
+        return memoryview(b"")
+
+    def _segments_from(self, int64_t offset):
+        """Return the segments that may have the offset or a later one."""
+        if not self.log_start_offset <= offset <= self.log_end_offset:
+            raise OffsetOutOfRangeError(
+                f"offset {offset} is not between {self.log_start_offset} and {self.log_end_offset}"
+            )
+        if self._closed:
+            raise StorageError(f"{self.directory}: the log is closed")
+        if offset >= self._active.base_offset:
+            return (self._active,)
+        return self._segments[max(bisect_right(self._base_offsets, offset) - 1, 0):]
+
+    def batches(self, since=None):
+        cdef BatchHeader header
+        cdef int64_t position, stop, first = self.log_start_offset if since is None else since
+        cdef Segment segment
+        for segment in self._segments[:]:
+            if segment._is_ready and segment.end_offset <= first:
+                continue
+            segment.use()
+            try:
+                position = segment.position_of(first)
+                while 0 <= position < segment.size:
+                    segment.mapped()
+                    position = segment.batch_at(position, &header)
+                    stop = position + LOG_OVERHEAD + header.batch_length
+                    yield LogBatch(
+                        segment.path, position, header.base_offset,
+                        header.base_offset + header.last_offset_delta,
+                        header.partition_leader_epoch, segment._mapping.slice(position, stop),
+                    )
+                    position = stop
+            finally:
+                segment.done()
+
+    def offset_at_time(self, int64_t timestamp_ms):
+        cdef Segment segment
+        for segment in self._segments[:]:
+            segment.use()
+            try:
+                if segment.max_timestamp >= timestamp_ms:
+                    found = self._find_time(segment, timestamp_ms)
+                    if found is not None:
+                        return found
+            finally:
+                segment.done()
+        return None
+
+    def _find_time(self, Segment segment, int64_t timestamp_ms):
+        """Return the first record at or after a time, from the log's start on, or None."""
+        cdef BatchHeader header
+        cdef int64_t position, stop
+        segment.mapped()
+        position = segment.batch_at(
+            segment.offset_index.position_at(
+                max(segment.time_index.offset_at(timestamp_ms), self.log_start_offset)
+            ),
+            &header,
+        )
+        while position < segment.size:
+            stop = position + LOG_OVERHEAD + header.batch_length
+            if (
+                header.max_timestamp >= timestamp_ms
+                and header.base_offset + header.last_offset_delta >= self.log_start_offset
+            ):
+                columns = BatchColumns.read(
+                    segment._mapping.slice(position, stop), verify_crc=False
+                )
+                found = np.flatnonzero(
+                    (columns.timestamps >= timestamp_ms)
+                    & (columns.offsets >= self.log_start_offset)
+                )
+                if len(found):
+                    return TimedOffset(
+                        int(columns.timestamps[found[0]]), int(columns.offsets[found[0]]),
+                        header.partition_leader_epoch,
+                    )
+            position = segment.batch_at(stop, &header)
+        return None
+
+    def offset_of_largest_time(self):
+        cdef Segment segment, latest = None
+        cdef BatchHeader header
+        cdef int64_t position, stop
+        for segment in self._segments[:]:
+            segment.use()
+            segment.done()
+            if latest is None or segment.max_timestamp > latest.max_timestamp:
+                latest = segment
+        latest.use()
+        try:
+            latest.mapped()
+            position = latest.batch_at(
+                latest.offset_index.position_at(latest._offset_of_max_timestamp), &header
+            )
+            while position < latest.size:
+                stop = position + LOG_OVERHEAD + header.batch_length
+                if header.max_timestamp == latest.max_timestamp:
+                    if header.attributes & TIMESTAMP_TYPE_FLAG:
+                        return TimedOffset(
+                            header.max_timestamp, header.base_offset,
+                            header.partition_leader_epoch,
+                        )
+                    columns = BatchColumns.read(
+                        latest._mapping.slice(position, stop), verify_crc=False
+                    )
+                    (found,) = np.nonzero(columns.timestamps == header.max_timestamp)
+                    if len(found):
+                        return TimedOffset(
+                            header.max_timestamp, int(columns.offsets[found[0]]),
+                            header.partition_leader_epoch,
+                        )
+                position = latest.batch_at(stop, &header)
+        finally:
+            latest.done()
+        return None
+
+    @property
+    def size(self):
+        cdef Segment segment
+        return sum(
+            [
+                segment.size if segment.size >= 0 else self.disk.size(segment.path)
+                for segment in self._segments[:]
+            ]
+        )
+
+    @property
+    def base_offsets(self):
+        return tuple(self._base_offsets)
+
+    @property
+    def segment_count(self):
+        return len(self._segments)
+
+    def segment_facts(self, Py_ssize_t index):
+        cdef Segment segment = self._segments[index]
+        segment.use()
+        segment.done()
+        next_offset = self.log_end_offset
+        if index + 1 < len(self._base_offsets):
+            next_offset = self._base_offsets[index + 1]
+        return SegmentFacts(
+            segment.base_offset, next_offset, segment.size, segment.max_timestamp,
+            segment.first_timestamp,
+        )
+
+    # Cutting ----------------------------------------------------------------------------------
+
+    def truncate_to(self, int64_t offset):
+        cdef Segment segment
+        self._check_writable()
+        if offset < 0:
+            raise ValueError(f"offset {offset} is negative")
+        if offset < self._base_offsets[0]:
+            self.restart_at(offset)
+            return offset
+        try:
+            if offset < self.log_end_offset:
+                # The newest first: after a crash the log ends earlier.
+                self._delete(
+                    reversed(self._take_out(bisect_right(self._base_offsets, offset), None))
+                )
+                segment = self._active
+                segment.become_last()
+                segment.use()
+                try:
+                    with self._segments_lock:
+                        segment.truncate_to(offset)
+                finally:
+                    segment.done()
+                self.log_end_offset = segment.end_offset
+                self.synced_offset = min(self.synced_offset, self.log_end_offset)
+                self.log_start_offset = min(self.log_start_offset, self.log_end_offset)
+            before = len(self._epochs.epochs)
+            self._epochs.truncate_from_end(self.log_end_offset)
+            self.last_epoch = self._epochs.last_epoch
+            if len(self._epochs.epochs) != before:
+                self._has_new_epoch = True
+        except StorageError:
+            self.failed = True
+            raise
+        return self.log_end_offset
+
+    def restart_at(self, int64_t offset):
+        self._check_writable()
+        if offset < 0:
+            raise ValueError(f"offset {offset} is negative")
+        try:
+            self._restart(offset)
+            self.write_epochs()
+        except StorageError:
+            self.failed = True
+            raise
+
+    def _restart(self, int64_t offset):
+        doomed = self._take_out(0, None)
+        self._delete(reversed(doomed))
+        self._epochs.clear()
+        self._has_new_epoch = bool(doomed)
+        self.last_epoch = -1
+        self.log_start_offset = self.log_end_offset = self.synced_offset = offset
+        self._add_segment(offset)
+
+    def raise_start_offset(self, int64_t offset):
+        self._check_writable()
+        if offset > self.log_end_offset:
+            raise OffsetOutOfRangeError(
+                f"offset {offset} is after the log's end, {self.log_end_offset}"
+            )
+        if offset <= self.log_start_offset:
+            return False
+        self.log_start_offset = offset
+        before = self._epochs.entries
+        self._epochs.truncate_from_start(offset)
+        if self._epochs.entries != before:
+            self._has_new_epoch = True
+        return True
+
+    def remove_oldest(self, Py_ssize_t count):
+        self._check_writable()
+        if not 0 < count < len(self._segments):
+            raise ValueError(f"{count} of {len(self._segments)} segments cannot be removed")
+        try:
+            # The log starts later before the files are gone: no reader looks for them.
+            self.raise_start_offset(
+                max(self.log_start_offset, <int64_t>self._base_offsets[count])
+            )
+            self._delete(self._take_out(0, count))
+        except StorageError:
+            self.failed = True
+            raise
+
+    cdef int _delete(self, segments) except -1:
+        cdef Segment segment
+        for segment in segments:
+            self._removed += segment.mark_deleted()
+            self.disk.sync_directory(self.directory)
+        return 0
+
+    def take_removed(self):
+        removed, self._removed = self._removed, []
+        return removed
+
+    def move_to(self, str directory):
+        cdef Segment segment
+        self.disk.rename(self.directory, directory)
+        with self._segments_lock:
+            self.directory = directory
+            for segment in self._segments:
+                segment.move_to(directory)
+
+    def close(self):
+        cdef Segment active = self._active
+        if self._closed:
+            return
+        try:
+            if not self.failed:
+                active.use()
+                try:
+                    active.become_inactive()
+                finally:
+                    active.done()
+                self.sync()
+        finally:
+            self.abandon()
+
+    def abandon(self):
+        with self._segments_lock:
+            self._closed = True
+        for segment in self._segments:
+            segment.close()
