@@ -151,8 +151,9 @@ def leaders_batch(dice: Random, now_ms: int, sequences: dict[int, int]) -> RawBa
 def followers_batches(dice: Random, now_ms: int, end: int, epoch: int) -> tuple[bytes, int]:
     """Return batches as compaction leaves them, and the epoch after them."""
     data = b""
-    for _ in range(dice.choice((1, 1, 3, 6))):
-        end += dice.choice((0, 0, 0, 4))
+    for number in range(dice.choice((1, 1, 3, 6))):
+        # Not before the first one: Kafka would name a new segment by its offset.
+        end += dice.choice((0, 0, 0, 4)) if number else 0
         epoch += dice.choice((0, 0, 0, 1))
         count = dice.choice((1, 3))
         removed = dice.choice((0, 0, 5))

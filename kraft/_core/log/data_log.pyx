@@ -8,6 +8,9 @@ LogLoader:
 - A load after a clean stop trusts all files and reads the end of the last segment only. After any
   other stop it checks every batch from the recovery point on, and cuts the log at the first damaged
   one: the leader still has the records.
+- After an unclean stop a segment that ends before the next one begins is the log's end: the crash
+  lost batches between them. No roll leaves such a gap, and compaction works below the recovery point
+  on disk.
 - A rolled segment is not synced at once. `sync` makes it durable, and `synced_offset` is the recovery
   point, below which a load need not check. A checkpoint of it must be written after a truncation
   and before the next append.
@@ -44,12 +47,14 @@ from kraft._core.log.log import (
     LogBatch,
 )
 from kraft._core.log.partition_directory import (
-    base_offsets_of_logs,
-    finish_replacements,
     read_small_file,
-    remove_orphans,
+    tidy_segments,
 )
 from kraft.errors import CorruptRecordError, OffsetOutOfRangeError, StorageError
+
+
+cdef enum:
+    FARTHEST_FIRST_BATCH = 1 << 30      # offsets after the base offset, which an index must hold
 
 
 class TimedOffset(NamedTuple):
@@ -123,7 +128,7 @@ cdef class DataLog(Log):
         log._pool = pool
         log._removed = []
         log._on_roll = on_roll
-        log._active_since_ms = now_ms
+        log._now_ms = log._active_since_ms = now_ms
         try:
             log._load(start_offset, recovery_point, is_clean)
         except BaseException:
@@ -135,13 +140,10 @@ cdef class DataLog(Log):
     def _load(self, int64_t start_offset, int64_t recovery_point, bint is_clean):
         cdef Segment segment
         cdef Py_ssize_t first
-        if not self.disk.exists(self.directory):
+        if not is_clean and not self.disk.exists(self.directory):
             self.disk.make_directory(self.directory)
-        if finish_replacements(self.disk, self.directory):
-            self._names_changed = True
-        bases = base_offsets_of_logs(self.disk, self.directory)
-        remove_orphans(self.disk, self.directory, bases)
-        known = self._load_epochs()
+        bases, names, self._names_changed = tidy_segments(self.disk, self.directory)
+        known = EPOCHS_FILE not in names or self._load_epochs()
         if not known:
             recovery_point = 0
             is_clean = False
@@ -184,8 +186,6 @@ cdef class DataLog(Log):
     def _load_epochs(self):
         """Read `leader-epoch-checkpoint`; return False if it is damaged."""
         path = f"{self.directory}/{EPOCHS_FILE}"
-        if not self.disk.exists(path):
-            return True
         try:
             self._epochs = EpochCache.from_bytes(read_small_file(self.disk, path), path=path)
         except CorruptRecordError:
@@ -205,7 +205,7 @@ cdef class DataLog(Log):
             scan.run([self._base_offsets[index]])
             segment = scan.segments[0]
             segment.restore_indexes()
-            segment.dirty = True
+            segment.dirty = segment.indexes_dirty = True
             segment.join(self._pool, index == len(self._segments) - 1)
             self._segments[index] = segment
             for epoch, start_offset in scan.epochs.entries:
@@ -213,7 +213,12 @@ cdef class DataLog(Log):
                 if epoch >= 0 and epoch != self._epochs.epoch_at(start_offset):
                     self._epochs.assign(epoch, start_offset)
                     self._has_new_epoch = True
-            if scan.torn_tail is not None:
+            is_short = (
+                index + 1 < len(self._segments)
+                and segment.end_offset < <int64_t>self._base_offsets[index + 1]
+            )
+            if scan.torn_tail is not None or is_short:
+                # The crash kept later segments and lost the end of this one, or damaged it.
                 self.torn_tail = scan.torn_tail
                 doomed = self._segments[index + 1:]
                 del self._segments[index + 1:]
@@ -221,10 +226,6 @@ cdef class DataLog(Log):
                 self._delete(reversed(doomed))
                 segment.become_last()
                 break
-            if index + 1 < len(self._segments):
-                segment.end_offset = max(
-                    segment.end_offset, <int64_t>self._base_offsets[index + 1]
-                )
         self._active = self._segments[len(self._segments) - 1]
         self._names_changed = True
 
@@ -271,13 +272,17 @@ cdef class DataLog(Log):
 
     cdef int _roll(self, int64_t base_offset) except -1:
         cdef Segment old = self._active
-        base_offset = max(base_offset, self.log_end_offset)
+        # Kafka names a segment by its first batch. Here it begins at the log's end, so that after a
+        # crash a segment that ends before the next one begins has lost batches: see `_recover`.
+        if base_offset - self.log_end_offset < FARTHEST_FIRST_BATCH:
+            base_offset = self.log_end_offset
         old.use()
         try:
             old.become_inactive()
         finally:
             old.done()
         old._is_last = False
+        old.indexes_dirty = True
         old.end_offset = base_offset
         self.log_end_offset = base_offset
         self._add_segment(base_offset)
@@ -299,7 +304,8 @@ cdef class DataLog(Log):
             self._base_offsets.append(base_offset)
             self._active = added
         self._active_since_ms = self._now_ms
-        self._names_changed = True
+        # A crash must not keep a later segment and lose this one.
+        self.disk.sync_directory(self.directory)
         return 0
 
     def begin_epoch(self, int32_t epoch):
@@ -328,6 +334,9 @@ cdef class DataLog(Log):
                         segment.sync()
                     finally:
                         segment.done()
+                # Not those of the segment with the recovery point, which a load scans.
+                if segment.indexes_dirty:
+                    segment.sync_indexes()
             if self._names_changed:
                 self._names_changed = False
                 self.disk.sync_directory(self.directory)
@@ -624,6 +633,7 @@ cdef class DataLog(Log):
                 active.use()
                 try:
                     active.become_inactive()
+                    active.indexes_dirty = True
                 finally:
                     active.done()
                 self.sync()

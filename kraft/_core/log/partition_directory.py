@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 import struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from kraft._core.bytes.batch import scan
 from kraft._core.bytes.checksum import crc32c
@@ -45,6 +45,8 @@ _SEGMENT_FILE = re.compile(r"(\d{20})(\.log|\.index|\.timeindex|\.snapshot|\.txn
 _SUFFIXED_FILE = re.compile(
     r"(\d{20})(\.log|\.index|\.timeindex|\.snapshot|\.txnindex)(\.deleted|\.cleaned|\.swap|\.tmp)"
 )
+
+_ADDED = (DELETED, CLEANED, SWAP, ".tmp")
 
 _MOST_SMALL_FILE_BYTES = 1 << 20
 
@@ -93,6 +95,40 @@ def remove_orphans(disk: Disk, directory: str, base_offsets: Container[int]) -> 
         file = parse_segment_file(name)
         if file is not None and file[0] not in base_offsets and file[1] != PRODUCER_SNAPSHOT:
             disk.remove(f"{directory}/{name}")
+
+
+class SegmentNames(NamedTuple):
+    """The segments of a directory by their base offsets, ascending."""
+
+    base_offsets: list[int]
+    #: All names in the directory.
+    names: list[str]
+    #: Whether a name was removed or changed.
+    is_changed: bool
+
+
+def tidy_segments(disk: Disk, directory: str) -> SegmentNames:
+    """Return a directory's segments after removing what a stop left, as Kafka when it loads a log.
+
+    Finishes replacements, and removes index files without a segment, and producer snapshots that
+    belong to no segment, but the latest.
+    """
+    names = disk.list(directory)
+    is_changed = any(name.endswith(_ADDED) for name in names) and finish_replacements(
+        disk, directory
+    )
+    if is_changed:
+        names = disk.list(directory)
+    files = [file for file in map(parse_segment_file, names) if file is not None]
+    bases = [base for base, suffix in files if suffix == LOG]
+    known = set(bases)
+    snapshots = [base for base, suffix in files if suffix == PRODUCER_SNAPSHOT]
+    known_snapshots = known | set(snapshots[-1:])
+    for base, suffix in files:
+        if base not in (known_snapshots if suffix == PRODUCER_SNAPSHOT else known):
+            disk.remove(segment_file(directory, base, suffix))
+            is_changed = True
+    return SegmentNames(bases, names, is_changed)
 
 
 def finish_replacements(disk: Disk, directory: str) -> bool:

@@ -271,7 +271,9 @@ cdef class Segment:
         self.size = position
         if shared:
             write_atomically(self.disk, self.path, kept)
-            self._file.close()
+            if self._pool is None:
+                self._file.close()
+            # Else a slice's file stays open until the slice is gone.
             self._open()
         else:
             self._file.truncate(position)
@@ -344,6 +346,16 @@ cdef class Segment:
         """fdatasync the log file. The indexes are not synced: an open rebuilds them."""
         self.dirty = False
         self._file.sync()
+
+    def sync_indexes(self):
+        """fdatasync the index files of a data log: a load trusts them before the recovery point."""
+        for index in (self.offset_index, self.time_index):
+            file = self.disk.open(index.path)
+            try:
+                file.sync()
+            finally:
+                file.close()
+        self.indexes_dirty = False
 
     def close(self):
         """Close the file; bytes read from the segment stay valid."""
@@ -447,6 +459,7 @@ cdef class Segment:
         if self.size < total:
             self.cut(self.size)
         self.restore_indexes()
+        self.sync_indexes()
         if not self._is_last:
             self.end_offset = max(self.end_offset, end_offset)
         return 0

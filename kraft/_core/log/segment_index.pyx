@@ -26,6 +26,8 @@ from libc.string cimport memcpy
 from kraft._core.log.disk cimport Mapping, OsFile
 from kraft._core.bytes.wire cimport load_u32, load_u64, store_u32, store_u64
 
+from kraft.errors import StorageError
+
 cdef enum:
     OFFSET_ENTRY_SIZE = 8
     TIME_ENTRY_SIZE = 12
@@ -69,9 +71,12 @@ cdef class SparseIndex:
         self.unload()
         self.loaded = True
         self.entry_count = self._written = 0
-        if not disk.exists(self.path):
+        try:
+            file = disk.open(self.path, read_only=True)
+        except StorageError:
+            if disk.exists(self.path):
+                raise
             return False
-        file = disk.open(self.path, read_only=True)
         try:
             size = file.size()
             self.entry_count = self._written = size // self._entry_size

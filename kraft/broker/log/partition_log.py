@@ -216,7 +216,6 @@ class PartitionLog:
                 on_roll=self._on_roll,
             )
             self._log = log
-            self._remove_stray_snapshots(log)
         if self._pending_epoch >= 0:
             log.begin_epoch(self._pending_epoch)
             self._pending_epoch = -1
@@ -369,6 +368,14 @@ class PartitionLog:
             log.synced_offset < log.log_end_offset or bool(self._snapshots_to_write)
         )
 
+    @property
+    def has_unflushed_segments(self) -> bool:
+        """Whether rolled segments, or their producers' snapshots, wait for `flush_rolled`."""
+        log = self._log
+        return log is not None and (
+            log.synced_offset < log.base_offsets[-1] or bool(self._snapshots_to_write)
+        )
+
     def flush(self) -> None:
         """Make everything appended before the call durable; may run in another thread."""
         if self._log is not None:
@@ -472,7 +479,7 @@ class PartitionLog:
     def truncate_to(self, offset: int) -> int:
         """Remove the batch with ``offset`` and all after it; return the new end offset."""
         log = self._opened()
-        before = log.log_end_offset
+        before, start = log.log_end_offset, log.log_start_offset
         with self._storage():
             # Appends of before may wait for their snapshots.
             self._write_snapshots()
@@ -481,17 +488,18 @@ class PartitionLog:
                 self._forget_producers(end)
                 # As in Kafka: batches before the log's start may be the only ones of a producer.
                 self._take_snapshot(log)
-        self._after_cut(log)
+        self._after_cut(log, start)
         return end
 
     def restart_at(self, offset: int) -> None:
         """Remove everything; the log is then empty and begins at ``offset``."""
         log = self._opened()
+        start = log.log_start_offset
         with self._storage():
             self._snapshots_to_write.clear()
             log.restart_at(offset)
             self._forget_producers(-1)
-        self._after_cut(log)
+        self._after_cut(log, start)
 
     def raise_start_offset(self, offset: int) -> bool:
         """Let the log begin at ``offset`` (DeleteRecords); return whether it began before.
@@ -500,10 +508,13 @@ class PartitionLog:
         """
         return self._opened().raise_start_offset(offset)
 
-    def _after_cut(self, log: DataLog) -> None:
+    def _after_cut(self, log: DataLog, start_before: int) -> None:
         self.high_watermark = min(self.high_watermark, log.log_end_offset)
-        # The checkpoint first: a load would not check segments below an old recovery point.
+        # Before the next append: a load would not check segments below an old recovery point, and
+        # would drop records below an old start.
         self._owner.write_recovery_points()
+        if log.log_start_offset < start_before:
+            self._owner.write_start_offsets()
         self._remove_later(log)
 
     def apply_retention(self, now_ms: int) -> int:
@@ -595,14 +606,6 @@ class PartitionLog:
             self._owner.disk.remove(snapshots.path(offset))
         if stray:
             self._owner.disk.sync_directory(self.path)
-
-    def _remove_stray_snapshots(self, log: DataLog) -> None:
-        """Keep the snapshots of segments and the latest one, as Kafka does when it loads a log."""
-        snapshots = self._snapshots
-        bases = log.base_offsets
-        for offset in snapshots.offsets()[:-1]:
-            if offset not in bases:
-                self._owner.disk.remove(snapshots.path(offset))
 
     # Names ------------------------------------------------------------------------------------
 
