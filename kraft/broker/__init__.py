@@ -1,1 +1,1 @@
-"""A broker: validation of produced batches, idempotent producers, answers from metadata."""
+"""A broker: validation of produced batches, idempotent producers, logs, answers from metadata."""

@@ -9,11 +9,11 @@ LogLoader:
   other stop it checks every batch from the recovery point on, and cuts the log at the first damaged
   one: the leader still has the records.
 - After an unclean stop a segment that ends before the next one begins is the log's end: the crash
-  lost batches between them. No roll leaves such a gap, and compaction works below the recovery point
-  on disk.
-- A rolled segment is not synced at once. `sync` makes it durable, and `synced_offset` is the recovery
-  point, below which a load need not check. A checkpoint of it must be written after a truncation
-  and before the next append.
+  lost batches between them. No roll leaves such a gap; compaction must work below the recovery
+  point on disk.
+- A rolled segment is not synced at once. `sync` makes it durable, and `synced_offset` is the
+  recovery point, below which a load need not check. A checkpoint of it must be written after a
+  truncation and before the next append.
 - Removed files get the suffix `.deleted`; the caller removes them later (file.delete.delay.ms).
 - The files of segments are open while they are used, as a `SegmentPool` decides.
 - Reads return a part of a file, which is sent without copying.
@@ -328,15 +328,12 @@ cdef class DataLog(Log):
         self._check_writable()
         try:
             for segment in segments:
-                if segment.dirty:
-                    segment.use()
-                    try:
-                        segment.sync()
-                    finally:
-                        segment.done()
-                # Not those of the segment with the recovery point, which a load scans.
-                if segment.indexes_dirty:
-                    segment.sync_indexes()
+                try:
+                    self._sync_segment(segment)
+                except StorageError:
+                    # Another thread may have removed it meanwhile.
+                    if not segment.is_removed:
+                        raise
             if self._names_changed:
                 self._names_changed = False
                 self.disk.sync_directory(self.directory)
@@ -344,6 +341,17 @@ cdef class DataLog(Log):
             self.failed = True
             raise
         self.synced_offset = max(self.synced_offset, min(end_offset, self.log_end_offset))
+
+    def _sync_segment(self, Segment segment):
+        if segment.dirty:
+            segment.use()
+            try:
+                segment.sync()
+            finally:
+                segment.done()
+        # Not those of the segment with the recovery point, which a load scans.
+        if segment.indexes_dirty:
+            segment.sync_indexes()
 
     # Reading ----------------------------------------------------------------------------------
 
@@ -410,7 +418,8 @@ cdef class DataLog(Log):
     def offset_at_time(self, int64_t timestamp_ms):
         cdef Segment segment
         for segment in self._segments[:]:
-            segment.use()
+            if not self._use_if_present(segment):
+                continue
             try:
                 if segment.max_timestamp >= timestamp_ms:
                     found = self._find_time(segment, timestamp_ms)
@@ -419,6 +428,16 @@ cdef class DataLog(Log):
             finally:
                 segment.done()
         return None
+
+    cdef bint _use_if_present(self, Segment segment) except -1:
+        """Return whether the segment is in use now, and not removed by another thread."""
+        try:
+            segment.use()
+        except StorageError:
+            if segment.is_removed:
+                return False
+            raise
+        return True
 
     def _find_time(self, Segment segment, int64_t timestamp_ms):
         """Return the first record at or after a time, from the log's start on, or None."""
@@ -457,11 +476,13 @@ cdef class DataLog(Log):
         cdef BatchHeader header
         cdef int64_t position, stop
         for segment in self._segments[:]:
-            segment.use()
+            if not self._use_if_present(segment):
+                continue
             segment.done()
             if latest is None or segment.max_timestamp > latest.max_timestamp:
                 latest = segment
-        latest.use()
+        if latest is None or not self._use_if_present(latest):
+            return None
         try:
             latest.mapped()
             position = latest.batch_at(

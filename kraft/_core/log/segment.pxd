@@ -21,6 +21,7 @@ cdef class Segment:
     cdef readonly bint read_only
     cdef readonly list gaps                     # damaged (start, stop) positions read past
     cdef public bint dirty                      # written since the last sync
+    cdef readonly bint is_removed               # its files have `.deleted` names
     cdef public bint indexes_dirty              # complete in their files, and not synced
     cdef readonly OffsetIndex offset_index
     cdef readonly TimeIndex time_index

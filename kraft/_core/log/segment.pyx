@@ -16,7 +16,9 @@ slices is not truncated in place but replaced by a copy of the rest, and the old
 its last slice is gone.
 
 A broker has more segments than it may open files. Its segments have a `SegmentPool`: files and
-indexes are opened by `use` and stay open until `done`; then the pool may close them. Used by `log` and `recovery`; uses `disk`, `batch` and `segment_index`.
+indexes are opened by `use` and stay open until `done`; then the pool may close them.
+
+Used by `log`, `data_log` and `recovery`; uses `disk`, `batch` and `segment_index`.
 """
 
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
@@ -484,6 +486,7 @@ cdef class Segment:
     def mark_deleted(self):
         """Add `.deleted` to the names of the segment's files; return the new paths."""
         paths = []
+        self.is_removed = True
         if self._pool is not None:
             self._pool.forget(self)
         for suffix in (LOG, *BESIDE_LOG):
@@ -551,9 +554,9 @@ cdef class SegmentPool:
     cdef bint _close_one(self) except -1:
         """Close the files of a segment that was not used lately; return whether there is one."""
         cdef Segment segment
-        cdef Py_ssize_t step
+        cdef Py_ssize_t _step
         # Two rounds: the first one clears the marks of recent use.
-        for step in range(2 * len(self._open)):
+        for _step in range(2 * len(self._open)):
             if self._hand >= len(self._open):
                 self._hand = 0
             segment = self._open[self._hand]

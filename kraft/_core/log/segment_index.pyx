@@ -23,8 +23,8 @@ from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint32_t, uint64_
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy
 
-from kraft._core.log.disk cimport Mapping, OsFile
 from kraft._core.bytes.wire cimport load_u32, load_u64, store_u32, store_u64
+from kraft._core.log.disk cimport OsFile
 
 from kraft.errors import StorageError
 
