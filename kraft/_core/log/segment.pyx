@@ -37,8 +37,6 @@ from kraft._core.log.partition_directory import (
     BESIDE_LOG,
     DELETED,
     LOG,
-    OFFSET_INDEX,
-    TIME_INDEX,
     segment_file,
 )
 from kraft.errors import CorruptRecordError, StorageError
@@ -80,10 +78,8 @@ cdef class Segment:
         self.max_timestamp = self.first_timestamp = -1
         self._offset_of_max_timestamp = base_offset
         self._index_interval_bytes = index_interval_bytes
-        self.offset_index = OffsetIndex(
-            segment_file(directory, base_offset, OFFSET_INDEX), base_offset
-        )
-        self.time_index = TimeIndex(segment_file(directory, base_offset, TIME_INDEX), base_offset)
+        self.offset_index = OffsetIndex(directory, base_offset)
+        self.time_index = TimeIndex(directory, base_offset)
         self._pool = pool
         self._place = -1
         self.size = -1
@@ -498,9 +494,7 @@ cdef class Segment:
 
     def move_to(self, str directory):
         """Use the files in `directory`, which was renamed; open files stay open."""
-        self.directory = directory
-        self.offset_index.path = segment_file(directory, self.base_offset, OFFSET_INDEX)
-        self.time_index.path = segment_file(directory, self.base_offset, TIME_INDEX)
+        self.directory = self.offset_index.directory = self.time_index.directory = directory
 
 
 cdef class SegmentPool:

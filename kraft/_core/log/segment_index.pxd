@@ -6,7 +6,7 @@ from kraft._core.log.disk cimport Mapping
 
 
 cdef class SparseIndex:
-    cdef public str path
+    cdef public str directory
     cdef readonly int64_t base_offset
     cdef readonly int64_t entry_count   # known while the entries are not in memory too
     cdef readonly bint loaded           # the entries are in memory, or mapped

@@ -26,6 +26,7 @@ from libc.string cimport memcpy
 from kraft._core.bytes.wire cimport load_u32, load_u64, store_u32, store_u64
 from kraft._core.log.disk cimport OsFile
 
+from kraft._core.log.partition_directory import OFFSET_INDEX, TIME_INDEX, segment_file
 from kraft.errors import StorageError
 
 cdef enum:
@@ -35,10 +36,16 @@ cdef enum:
 
 
 cdef class SparseIndex:
-    def __cinit__(self, str path, int64_t base_offset):
-        self.path = path
+    def __cinit__(self, str directory, int64_t base_offset):
+        self.directory = directory
         self.base_offset = base_offset
         self.loaded = True
+
+    @property
+    def path(self):
+        # Not kept: a broker has hundreds of thousands of indexes.
+        suffix = OFFSET_INDEX if self._offset_within == 0 else TIME_INDEX
+        return segment_file(self.directory, self.base_offset, suffix)
 
     def __dealloc__(self):
         if self._mapping is None:
@@ -174,7 +181,7 @@ cdef class SparseIndex:
 cdef class OffsetIndex(SparseIndex):
     """Offset -> position, about one entry per index interval of bytes."""
 
-    def __cinit__(self, str path, int64_t base_offset):
+    def __cinit__(self, str directory, int64_t base_offset):
         self._entry_size = OFFSET_ENTRY_SIZE
         self._offset_within = 0
 
@@ -223,7 +230,7 @@ cdef class OffsetIndex(SparseIndex):
 cdef class TimeIndex(SparseIndex):
     """Timestamp -> offset; an entry only where the largest timestamp so far grew."""
 
-    def __cinit__(self, str path, int64_t base_offset):
+    def __cinit__(self, str directory, int64_t base_offset):
         self._entry_size = TIME_ENTRY_SIZE
         self._offset_within = 8
 
