@@ -9,8 +9,8 @@ import pytest
 
 from kraft.broker.log.settings import LogSettings
 from tests.harness.kafka_jars import Jars
+from tests.harness.partition_logs import TOPIC_ID, Logs, produced
 from tests.interop.tools import check_indexes, dump_log_class
-from tests.unit.broker.log.logs import TOPIC_ID, Logs, produced
 
 pytestmark = pytest.mark.interop
 

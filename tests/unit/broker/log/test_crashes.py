@@ -16,8 +16,8 @@ from kraft.broker.log.log_directory import LogDirectory
 from kraft.broker.log.partition_log import PartitionLog
 from kraft.broker.log.settings import LogSettings
 from tests.harness.crash_disk import CrashDisk, Loss
+from tests.harness.partition_logs import TOPIC_ID, produced
 from tests.harness.produced_batches import NOW_MS
-from tests.unit.broker.log.logs import TOPIC_ID, produced
 
 SETTINGS = LogSettings(segment_bytes=700, index_interval_bytes=100)
 CASES = 250

@@ -14,8 +14,8 @@ from kraft.broker.log.partition_names import DirectoryKind, PartitionName, parse
 from kraft.broker.log.settings import FOR_EVER, LogSettings
 from kraft.errors import CorruptRecordError, InvalidConfigError, StorageError
 from kraft.simulation.memory_disk import MemoryDisk
+from tests.harness.partition_logs import TOPIC_ID, Logs, produced
 from tests.harness.produced_batches import NOW_MS
-from tests.unit.broker.log.logs import TOPIC_ID, Logs, produced
 
 SMALL = LogSettings(segment_bytes=1000, index_interval_bytes=100)
 

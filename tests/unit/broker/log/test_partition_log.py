@@ -17,9 +17,9 @@ from kraft.errors import (
     StorageError,
 )
 from kraft.simulation.memory_disk import MemoryDisk
+from tests.harness.partition_logs import TOPIC_ID, Logs, produced
+from tests.harness.partition_logs import follower_batch as batch
 from tests.harness.produced_batches import NOW_MS
-from tests.unit._core.log.logs import batch
-from tests.unit.broker.log.logs import TOPIC_ID, Logs, produced
 
 
 @pytest.fixture

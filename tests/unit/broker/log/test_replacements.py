@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from kraft.broker.log.settings import LogSettings
+from tests.harness.partition_logs import TOPIC_ID, Logs, produced
 from tests.harness.produced_batches import NOW_MS
-from tests.unit.broker.log.logs import TOPIC_ID, Logs, produced
 
 SMALL = LogSettings(segment_bytes=1000, index_interval_bytes=100)
 

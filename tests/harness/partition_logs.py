@@ -12,6 +12,7 @@ from kraft.broker.log.settings import LogSettings
 from kraft.broker.produce_validation import ProduceRules, check
 from kraft.records import Uuid
 from tests.harness.produced_batches import NOW_MS, RawBatch, RawRecord
+from tests.reference.log_twin import TwinBatch
 
 TOPIC_ID = Uuid(b"\x07" * 16)
 
@@ -62,3 +63,8 @@ def produced(
         base_timestamp=time_ms,
     )
     return check(bytearray(batch.encoded()), ProduceRules(), "t-0", now_ms=time_ms)
+
+
+def follower_batch(base: int, *, epoch: int = 1, timestamp: int = 1000) -> bytes:
+    """Return a batch of 10 records and 300 bytes, as a leader's log has it."""
+    return TwinBatch(base, 10, epoch, timestamp, bytes([base % 251]) * 239).data
