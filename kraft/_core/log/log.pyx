@@ -16,7 +16,7 @@ Invariants:
 - One thread writes; `sync` and reads may run in others. Segments leave the list under a lock that
   readers also hold, and are closed and removed afterwards.
 
-Used by the raft layer, with sealed batches; uses `segment` and `recovery`.
+Used by the raft layer, with sealed batches; uses `segment`, `recovery` and `following_batches`.
 """
 
 from bisect import bisect_right
@@ -27,10 +27,10 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t, uint8_t
 
 from kraft._core.bytes.batch cimport LOG_OVERHEAD, BatchHeader, read_batch_header
-from kraft._core.log.recovery cimport LogScan, crc_matches
+from kraft._core.log.following_batches cimport BatchRun, check_following, read_following
+from kraft._core.log.recovery cimport LogScan
 from kraft._core.log.segment cimport Segment
 
-from kraft._core.bytes.batch import reason_text
 from kraft._core.codec.fetch import METADATA_TOPIC_ID
 from kraft._core.log.disk import OsDisk, write_atomically
 from kraft._core.log.epoch_cache import FILE_NAME as EPOCHS_FILE
@@ -44,10 +44,8 @@ from kraft._core.log.partition_directory import (
     write_topic_id,
 )
 from kraft.errors import (
-    CorruptRecordError,
     DamagedLogError,
     OffsetOutOfRangeError,
-    RecordTooLargeError,
     StorageError,
 )
 
@@ -65,31 +63,6 @@ class LogBatch(NamedTuple):
     last_offset: int
     epoch: int
     data: memoryview
-
-
-cdef int read_following(
-    const uint8_t *data, Py_ssize_t size, Py_ssize_t position, int64_t next_offset, int32_t epoch,
-    BatchHeader *header, bint is_sparse=False,
-) except -1:
-    """Read the header at `position`; raise unless its batch may follow that offset and epoch.
-
-    A sparse log may have gaps, within batches too, where compaction removed records.
-    """
-    cdef int code = read_batch_header(data + position, <size_t>(size - position), header)
-    if code:
-        reason = reason_text(code)
-    elif header.base_offset != next_offset and not (
-        is_sparse and header.base_offset > next_offset
-    ):
-        reason = f"the batch begins with offset {header.base_offset}, the log ends with"
-        reason = f"{reason} {next_offset}"
-    elif header.partition_leader_epoch < epoch and not is_sparse:
-        reason = f"leader epoch {header.partition_leader_epoch} follows {epoch}"
-    elif header.record_count != header.last_offset_delta + 1 and not is_sparse:
-        reason = f"{header.record_count} records span {header.last_offset_delta + 1} offsets"
-    else:
-        return 0
-    raise CorruptRecordError(reason, offset=next_offset, position=position)
 
 
 cdef class Log:
@@ -189,37 +162,18 @@ cdef class Log:
         return first_offset, self.log_end_offset - 1
 
     cdef int _append(self, const uint8_t *data, Py_ssize_t size, bint verify_crc) except -1:
-        cdef BatchHeader header
-        cdef int64_t next_offset = self.log_end_offset, first_offset = 0
-        cdef int64_t max_timestamp = -1
-        cdef int32_t epoch = self.last_epoch
+        cdef BatchRun run
         cdef Py_ssize_t position = 0, stop
-        if size == 0:
-            raise ValueError("there is no batch to append")
-        while position < size:
-            read_following(data, size, position, next_offset, epoch, &header, self._is_sparse)
-            if position == 0:
-                first_offset = header.base_offset
-            if LOG_OVERHEAD + header.batch_length > self._segment_bytes:
-                raise RecordTooLargeError(
-                    f"a batch of {LOG_OVERHEAD + header.batch_length} bytes does not fit into a "
-                    f"segment of {self._segment_bytes}"
-                )
-            if verify_crc and not crc_matches(data + position, &header):
-                raise CorruptRecordError(
-                    "the CRC does not match", offset=next_offset, position=position
-                )
-            max_timestamp = max(max_timestamp, header.max_timestamp)
-            epoch = header.partition_leader_epoch
-            next_offset = header.base_offset + header.last_offset_delta + 1
-            position += LOG_OVERHEAD + header.batch_length
+        check_following(
+            data, size, self.log_end_offset, self.last_epoch, self._segment_bytes, verify_crc,
+            self._is_sparse, &run,
+        )
         try:
-            if self._active.size and not self._fits(size, next_offset - 1, max_timestamp):
-                self._roll(first_offset)
-            position = 0
+            if self._active.size and not self._fits(size, run.last_offset, run.max_timestamp):
+                self._roll(run.first_offset)
             while position < size:
                 stop = size
-                if not self._fits(size - position, next_offset - 1, max_timestamp):
+                if not self._fits(size - position, run.last_offset, run.max_timestamp):
                     stop = self._stop_of_run(data, position, size)
                 self._append_run(data + position, stop - position)
                 position = stop

@@ -1,0 +1,1 @@
+"""Whether batches may follow the end of a log; for `log`, in C."""
