@@ -17,6 +17,10 @@ from tests.reference.log_twin import TwinBatch
 TOPIC_ID = Uuid(b"\x07" * 16)
 
 
+def directory_id(number: int) -> bytes:
+    return b"d" * 15 + b"123456789"[number : number + 1]
+
+
 class Logs:
     """A manager of log directories, and what its tests change."""
 
@@ -34,13 +38,14 @@ class Logs:
         self.directories = [
             LogDirectory(
                 str(path),
+                id=directory_id(number),
                 now_ms=lambda: self.now_ms,
                 pool=self.pool,
                 disk=disk,
                 random=Random(1),
                 on_failure=lambda directory: self.failed.append(directory.path),
             )
-            for path in paths
+            for number, path in enumerate(paths)
         ]
         self.manager = LogManager(self.directories, lambda topic: self.settings)
         self.manager.load()
@@ -53,8 +58,8 @@ def produced(
     producer_id: int = -1,
     sequence: int = -1,
     time_ms: int = NOW_MS,
-) -> Any:
-    """Return a checked batch of `count` records with values of `size` bytes."""
+) -> memoryview:
+    """Return the bytes of a checked batch of `count` records with values of `size` bytes."""
     batch = RawBatch(
         [RawRecord(key=b"k", value=bytes(size)) for _ in range(count)],
         producer_id=producer_id,
@@ -62,7 +67,7 @@ def produced(
         base_sequence=sequence,
         base_timestamp=time_ms,
     )
-    return check(bytearray(batch.encoded()), ProduceRules(), "t-0", now_ms=time_ms)
+    return check(bytearray(batch.encoded()), ProduceRules(), "t-0", now_ms=time_ms).data
 
 
 def follower_batch(base: int, *, epoch: int = 1, timestamp: int = 1000) -> bytes:

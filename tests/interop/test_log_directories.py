@@ -30,7 +30,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 count, size=dice.randrange(300), producer_id=partition + 1, sequence=sequence
             )
             sequence += count
-            log.append_as_leader(batch, 1 + number // 50, now_ms=logs.now_ms)
+            log.append_as_leader(batch, 1 + number // 50)
         log.truncate_to(log.end_offset - 30)
         log.high_watermark = log.end_offset
         log.raise_start_offset(100)

@@ -5,7 +5,7 @@ reads it in a thread (``kraft.network.file_copies``).
 
 A slice refers to its file until it is sent. The owner of the file may rename it, remove it and drop
 its own reference meanwhile, but does not close it: the descriptor is closed with the last
-reference, so that its number cannot mean another file.
+reference, so that its number cannot mean another file. ``kraft._core.log.segment`` keeps to this.
 """
 
 from __future__ import annotations
@@ -43,8 +43,25 @@ class FileSlice(NamedTuple):
         return data
 
     def fileno(self) -> int:
-        """Return the file's descriptor, for sendfile; valid while this slice exists."""
+        """Return the file's descriptor, for sendfile; valid while this slice exists.
+
+        A slice without bytes, and one of a simulated disk, has none.
+        """
         return self.file.fileno()
+
+
+class _NoFile:
+    """The file of a slice without bytes."""
+
+    def read_at(self, position: int, size: int, /) -> bytes:
+        return b""
+
+    def fileno(self) -> int:
+        raise OSError("a slice without bytes has no file")
+
+
+#: A slice without bytes.
+NO_RECORDS = FileSlice(_NoFile(), 0, 0)
 
 
 def size_of(part: bytes | memoryview | FileSlice) -> int:

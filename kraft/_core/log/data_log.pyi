@@ -2,20 +2,15 @@
 
 from collections.abc import Callable
 from os import PathLike
-from typing import NamedTuple, Self, final
+from typing import NamedTuple, Self
 
 from typing_extensions import Buffer
 
-from kraft._core.log.disk import Disk, File
+from kraft._core.bytes.file_slice import FileSlice
+from kraft._core.log.disk import Disk
 from kraft._core.log.log import Log
 from kraft._core.log.segment import SegmentPool
-
-class TimedOffset(NamedTuple):
-    """A record: its timestamp in ms (-1: none), its offset, its leader epoch (-1: unknown)."""
-
-    timestamp_ms: int
-    offset: int
-    epoch: int
+from kraft._core.log.time_search import TimedOffset
 
 class SegmentFacts(NamedTuple):
     """One segment: its offsets, its size in bytes, and timestamps in ms (-1: none)."""
@@ -25,28 +20,6 @@ class SegmentFacts(NamedTuple):
     size: int
     max_timestamp: int
     first_timestamp: int
-
-@final
-class FileSlice:
-    """Whole batches in a segment's file, to be sent without copying them.
-
-    The file stays open, and keeps these bytes, while this object exists.
-    """
-
-    @property
-    def file(self) -> File | None:
-        """The open file, None for an empty slice."""
-
-    @property
-    def position(self) -> int: ...
-    @property
-    def size(self) -> int: ...
-    def __len__(self) -> int: ...
-    def fileno(self) -> int:
-        """Return the file's descriptor; valid while this object exists."""
-
-    def read(self) -> bytes:
-        """Return a copy of the bytes."""
 
 class DataLog(Log):
     """The log of a partition of data. Made by `DataLog.load`.
@@ -101,9 +74,6 @@ class DataLog(Log):
         The first begins at `log_end_offset` or later. A segment whose first batch has no timestamp
         is rolled by `now_ms`. Nothing is synced. Raises like `Log.append`.
         """
-
-    def begin_epoch(self, epoch: int) -> None:
-        """Note that a new leader epoch begins at the log's end."""
 
     def sync_rolled(self) -> None:
         """Make all segments but the last durable, and raise `synced_offset` to its base offset."""

@@ -20,7 +20,7 @@ LogLoader:
 
 One thread changes a log at a time; reads and `sync` may run in others.
 
-Used by `kraft.broker.log`; uses `log`, `segment` and `recovery`.
+Used by `kraft.broker.log`; uses `log`, `segment`, `recovery` and `time_search`.
 """
 
 from bisect import bisect_right
@@ -29,14 +29,13 @@ from typing import NamedTuple
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t
 
-from kraft._core.bytes.batch cimport LOG_OVERHEAD, TIMESTAMP_TYPE_FLAG, BatchHeader
+from kraft._core.bytes.batch cimport LOG_OVERHEAD, BatchHeader
 from kraft._core.log.log cimport Log
 from kraft._core.log.recovery cimport LogScan
 from kraft._core.log.segment cimport Segment, SegmentPool
+from kraft._core.log.time_search cimport first_at_or_after, first_with_largest_time
 
-import numpy as np
-
-from kraft._core.bytes.batch_columns import BatchColumns
+from kraft._core.bytes.file_slice import NO_RECORDS, FileSlice
 from kraft._core.log.epoch_cache import FILE_NAME as EPOCHS_FILE
 from kraft._core.log.epoch_cache import EpochCache
 from kraft._core.log.log import (
@@ -46,21 +45,12 @@ from kraft._core.log.log import (
     DEFAULT_SEGMENT_MS,
     LogBatch,
 )
-from kraft._core.log.partition_directory import (
-    read_small_file,
-    tidy_segments,
-)
+from kraft._core.log.partition_directory import read_small_file, tidy_segments
 from kraft.errors import CorruptRecordError, OffsetOutOfRangeError, StorageError
 
 
 cdef enum:
     FARTHEST_FIRST_BATCH = 1 << 30      # offsets after the base offset, which an index must hold
-
-
-class TimedOffset(NamedTuple):
-    timestamp_ms: int
-    offset: int
-    epoch: int
 
 
 class SegmentFacts(NamedTuple):
@@ -69,37 +59,6 @@ class SegmentFacts(NamedTuple):
     size: int
     max_timestamp: int
     first_timestamp: int
-
-
-cdef class FileSlice:
-    """See ``data_log.pyi``."""
-
-    cdef readonly object file
-    cdef readonly int64_t position
-    cdef readonly int64_t size
-
-    def __len__(self):
-        return self.size
-
-    def __repr__(self):
-        return f"<FileSlice of {self.size} bytes at {self.position}>"
-
-    def fileno(self):
-        return self.file.fileno()
-
-    def read(self):
-        return self.file.read_at(self.position, self.size) if self.size else b""
-
-
-cdef FileSlice slice_of(object file, int64_t position, int64_t size):
-    cdef FileSlice found = FileSlice.__new__(FileSlice)
-    found.file = file
-    found.position = position
-    found.size = size
-    return found
-
-
-cdef FileSlice NOTHING = slice_of(None, 0, 0)
 
 
 cdef class DataLog(Log):
@@ -308,13 +267,6 @@ cdef class DataLog(Log):
         self.disk.sync_directory(self.directory)
         return 0
 
-    def begin_epoch(self, int32_t epoch):
-        if epoch > self.last_epoch:
-            self._check_writable()
-            self._epochs.assign(epoch, self.log_end_offset)
-            self.last_epoch = epoch
-            self._has_new_epoch = True
-
     def sync(self):
         self._sync(self._segments[:], self.log_end_offset)
 
@@ -363,10 +315,10 @@ cdef class DataLog(Log):
                 segment.use()
                 try:
                     if segment.locate(offset, max_size, end_offset, &start, &stop):
-                        return slice_of(segment._file, start, stop - start)
+                        return FileSlice(segment._file, start, stop - start)
                 finally:
                     segment.done()
-        return NOTHING
+        return NO_RECORDS
 
     cdef object _fetch(self, int64_t offset, int64_t max_size, int64_t end_offset):
         cdef Segment segment
@@ -422,7 +374,7 @@ cdef class DataLog(Log):
                 continue
             try:
                 if segment.max_timestamp >= timestamp_ms:
-                    found = self._find_time(segment, timestamp_ms)
+                    found = first_at_or_after(segment, timestamp_ms, self.log_start_offset)
                     if found is not None:
                         return found
             finally:
@@ -439,42 +391,8 @@ cdef class DataLog(Log):
             raise
         return True
 
-    def _find_time(self, Segment segment, int64_t timestamp_ms):
-        """Return the first record at or after a time, from the log's start on, or None."""
-        cdef BatchHeader header
-        cdef int64_t position, stop
-        segment.mapped()
-        position = segment.batch_at(
-            segment.offset_index.position_at(
-                max(segment.time_index.offset_at(timestamp_ms), self.log_start_offset)
-            ),
-            &header,
-        )
-        while position < segment.size:
-            stop = position + LOG_OVERHEAD + header.batch_length
-            if (
-                header.max_timestamp >= timestamp_ms
-                and header.base_offset + header.last_offset_delta >= self.log_start_offset
-            ):
-                columns = BatchColumns.read(
-                    segment._mapping.slice(position, stop), verify_crc=False
-                )
-                found = np.flatnonzero(
-                    (columns.timestamps >= timestamp_ms)
-                    & (columns.offsets >= self.log_start_offset)
-                )
-                if len(found):
-                    return TimedOffset(
-                        int(columns.timestamps[found[0]]), int(columns.offsets[found[0]]),
-                        header.partition_leader_epoch,
-                    )
-            position = segment.batch_at(stop, &header)
-        return None
-
     def offset_of_largest_time(self):
         cdef Segment segment, latest = None
-        cdef BatchHeader header
-        cdef int64_t position, stop
         for segment in self._segments[:]:
             if not self._use_if_present(segment):
                 continue
@@ -484,31 +402,9 @@ cdef class DataLog(Log):
         if latest is None or not self._use_if_present(latest):
             return None
         try:
-            latest.mapped()
-            position = latest.batch_at(
-                latest.offset_index.position_at(latest._offset_of_max_timestamp), &header
-            )
-            while position < latest.size:
-                stop = position + LOG_OVERHEAD + header.batch_length
-                if header.max_timestamp == latest.max_timestamp:
-                    if header.attributes & TIMESTAMP_TYPE_FLAG:
-                        return TimedOffset(
-                            header.max_timestamp, header.base_offset,
-                            header.partition_leader_epoch,
-                        )
-                    columns = BatchColumns.read(
-                        latest._mapping.slice(position, stop), verify_crc=False
-                    )
-                    (found,) = np.nonzero(columns.timestamps == header.max_timestamp)
-                    if len(found):
-                        return TimedOffset(
-                            header.max_timestamp, int(columns.offsets[found[0]]),
-                            header.partition_leader_epoch,
-                        )
-                position = latest.batch_at(stop, &header)
+            return first_with_largest_time(latest)
         finally:
             latest.done()
-        return None
 
     @property
     def size(self):

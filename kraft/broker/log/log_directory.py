@@ -56,6 +56,7 @@ class LogDirectory:
         self,
         path: str,
         *,
+        id: bytes = bytes(16),
         now_ms: Callable[[], int],
         pool: SegmentPool | None = None,
         disk: Disk | None = None,
@@ -65,10 +66,12 @@ class LogDirectory:
     ) -> None:
         """Prepare the directory at ``path``; `load` reads it.
 
-        ``now_ms`` is the clock, in ms since the epoch. Directories share the ``pool``, which bounds
-        open files. ``on_failure`` is called once, when the directory goes offline.
+        ``id`` are the 16 bytes of directory.id in `meta.properties` (KIP-858). ``now_ms`` is the
+        clock, in ms since the epoch. Directories share the ``pool``, which bounds open files.
+        ``on_failure`` is called once, when the directory goes offline.
         """
         self.path = path
+        self.id = id
         self.disk: Disk = OsDisk() if disk is None else disk
         self.pool = SegmentPool(1000) if pool is None else pool
         self.now_ms = now_ms

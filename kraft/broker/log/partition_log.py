@@ -1,44 +1,52 @@
-"""The log of one partition: appends, reads, lookups, truncation, and the state of its producers.
+"""The log of one partition: appends, reads, lookups, truncation and retention.
 
-`PartitionLog` joins a `DataLog` of the core, the partition's idempotent producers and Kafka's files
-beside the segments. It opens its files when they are needed: after a clean shutdown the checkpoints
-of the directory tell where the log ends, and a partition that nobody uses costs no system call.
+`PartitionLog` joins a `DataLog` of the core, the partition's idempotent producers
+(``partition_producers``) and Kafka's files beside the segments. It is the log that
+``kraft.broker.replication.ports`` describes. It opens its files when they are needed: after a clean
+shutdown the checkpoints of the directory tell where the log ends, and a partition that nobody uses
+costs no system call.
 
 Invariants:
 - The event loop's thread changes a log; reads and `flush` may run in other threads.
 - A failed write or sync takes the whole log directory offline. Afterwards every call raises
   `StorageError`.
-- Producers' snapshot files never reflect more than the log: a truncation removes later ones before
-  the next append.
 
-Rules: ``storage/.../log/UnifiedLog.java``, ``LocalLog.java``, ``ProducerStateManager.java``.
+Rules: ``storage/.../log/UnifiedLog.java``, ``LocalLog.java``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import struct
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 from typing_extensions import Buffer
 
-from kraft._core.bytes.batch import assign_offsets, scan
-from kraft._core.bytes.produced_batch import ProducedBatch
-from kraft._core.log.data_log import DataLog, FileSlice, TimedOffset
-from kraft._core.log.disk import write_atomically
+from kraft._core.bytes.batch import (
+    ATTRIBUTE_LOG_APPEND_TIME,
+    ATTRIBUTE_TRANSACTIONAL,
+    assign_offsets,
+)
+from kraft._core.bytes.file_slice import FileSlice
+from kraft._core.log.data_log import DataLog
 from kraft._core.log.epoch_cache import EpochEndOffset
-from kraft._core.log.partition_directory import read_topic_id
+from kraft._core.log.partition_directory import read_topic_id, write_topic_id
+from kraft.broker.log.partition_producers import PartitionProducers
 from kraft.broker.log.retention import count_before_start, count_beyond_size, count_expired
 from kraft.broker.log.settings import LogSettings
-from kraft.broker.producer_snapshots import ProducerSnapshots, encode_snapshot
 from kraft.broker.producer_state import ProducerStates, SequencedBatch
+from kraft.broker.replication.messages import OffsetAtTime
 from kraft.errors import CorruptRecordError, StorageError
 from kraft.records import Uuid
 
 if TYPE_CHECKING:
     from kraft.broker.log.log_directory import LogDirectory
 
-_REPLAY_BYTES = 1 << 20
+#: Attributes, last offset delta, base and largest timestamp, producer id and epoch, base sequence
+#: and count of records in the header of a batch.
+_SEQUENCES = struct.Struct(">hiqqqhii")
+_SEQUENCES_POSITION = 21
 
 
 class Appended(NamedTuple):
@@ -56,9 +64,8 @@ class PartitionLog:
 
     __slots__ = (
         *("topic", "partition", "settings", "high_watermark", "last_flush_ms"),
-        *("_owner", "_name", "_log", "_producers", "_snapshots_to_write"),
+        *("_owner", "_name", "_log", "_producers"),
         *("_known_end", "_known_start", "_is_start_known", "_recovery_point", "_is_clean"),
-        "_pending_epoch",
     )
 
     def __init__(
@@ -90,16 +97,13 @@ class PartitionLog:
         self._owner = owner
         self._name = name
         self._log: DataLog | None = None
-        self._producers: ProducerStates | None = None
-        #: (offset, content) of snapshots of rolled segments, which `flush` writes.
-        self._snapshots_to_write: list[tuple[int, bytes]] = []
+        #: None until the log is opened.
+        self._producers: PartitionProducers | None = None
         self._known_end = recovery_point if is_clean else -1
         self._known_start = start_offset
         self._is_start_known = is_start_known
         self._recovery_point = recovery_point
         self._is_clean = is_clean
-        #: The epoch begun before the files were opened, or -1.
-        self._pending_epoch = -1
 
     def __repr__(self) -> str:
         return f"<PartitionLog {self.path}>"
@@ -151,9 +155,7 @@ class PartitionLog:
 
     @property
     def latest_epoch(self) -> int:
-        """The largest leader epoch that was begun, -1 without one."""
-        if self._log is None and self._pending_epoch >= 0:
-            return self._pending_epoch
+        """The leader epoch of the last batch, -1 without one."""
         return self._opened().last_epoch
 
     @property
@@ -173,18 +175,24 @@ class PartitionLog:
 
     @property
     def topic_id(self) -> Uuid | None:
-        """The topic id of `partition.metadata`, None without the file."""
+        """The topic id of `partition.metadata`, None without the file. Raises `StorageError`."""
         with self._storage():
-            return read_topic_id(self._owner.disk, self.path)
+            try:
+                return read_topic_id(self._owner.disk, self.path)
+            except CorruptRecordError as error:
+                raise StorageError(str(error)) from error
+
+    def set_topic_id(self, topic_id: Uuid) -> None:
+        """Write `partition.metadata` if there is none. Raises `StorageError`."""
+        with self._storage():
+            write_topic_id(self._owner.disk, self.path, topic_id)
 
     @property
     def producers(self) -> ProducerStates:
         """The producers of the partition, up to the log's end."""
-        log = self._opened()
-        if self._producers is None:
-            with self._storage():
-                self._producers = self._load_producers(log)
-        return self._producers
+        producers = self._opened_producers()
+        with self._storage():
+            return producers.states
 
     @property
     def core(self) -> DataLog:
@@ -216,11 +224,14 @@ class PartitionLog:
                 on_roll=self._on_roll,
             )
             self._log = log
-        if self._pending_epoch >= 0:
-            log.begin_epoch(self._pending_epoch)
-            self._pending_epoch = -1
+            self._producers = PartitionProducers(owner, log, f"{self.topic}-{self.partition}")
         self._remove_later(log)
         return log
+
+    def _opened_producers(self) -> PartitionProducers:
+        self._opened()
+        assert self._producers is not None
+        return self._producers
 
     def open(self) -> None:
         """Open the log, and check it after an unclean stop. Raises `StorageError`."""
@@ -239,90 +250,75 @@ class PartitionLog:
 
     # Writing ----------------------------------------------------------------------------------
 
-    def append_as_leader(
-        self, batch: ProducedBatch | Buffer, epoch: int, *, now_ms: int, from_client: bool = True
-    ) -> Appended:
+    def append_as_leader(self, batch: Buffer, epoch: int) -> Appended:
         """Append a validated batch at the log's end; return its offsets.
 
-        A `ProducedBatch` is checked against its producer's earlier batches: of a duplicate the
-        offsets of the first are returned. Any other buffer holds one or more whole batches of the
-        broker itself. Both get their offsets and the leader epoch in place, so they are writable.
+        The batch gets its offsets and the leader epoch in place if it is writable, else in a copy.
+        It is checked against its producer's earlier batches: of a duplicate the offsets of the
+        first are returned. The broker's own batches may be several, without producers.
 
-        Raises `OutOfOrderSequenceError`, `InvalidProducerEpochError`, `InvalidTxnStateError`,
-        `RecordTooLargeError` and `StorageError`; then the log is unchanged.
-        """
-        log = self._opened()
-        first = log.log_end_offset
-        entry = None
-        append_time_ms = -1
-        if not isinstance(batch, ProducedBatch):
-            data: Buffer = batch
-        else:
-            data = batch.data
-            append_time_ms = batch.append_time_ms
-            if batch.producer_id >= 0:
-                producers = self.producers
-                known = producers.duplicate_of(
-                    batch.producer_id,
-                    batch.producer_epoch,
-                    batch.base_sequence,
-                    batch.record_count,
-                )
-                if known is not None and from_client:
-                    time_ms = known.timestamp_ms if append_time_ms >= 0 else -1
-                    return Appended(known.first_offset, known.last_offset, time_ms, True)
-                entry = producers.next_entry(
-                    SequencedBatch.of(batch, first), from_client=from_client
-                )
-        end = assign_offsets(data, first, epoch)
-        self._write(log, data, now_ms, verify_crc=False)
-        if self._producers is not None:
-            if entry is not None:
-                self._producers.put(entry, end)
-            self._producers.end_offset = end
-        return Appended(first, end - 1, append_time_ms)
-
-    def append_as_follower(
-        self, batches: Buffer, *, now_ms: int = 0, leader_epoch: int | None = None
-    ) -> int:
-        """Append batches of the leader, with its offsets and epochs; return the new end offset.
-
-        Batches of an epoch above ``leader_epoch``, the epoch in which they were fetched, and those
-        after them are left out, as by Kafka (KAFKA-18723).
-
-        Raises `CorruptRecordError` for damaged batches or such that do not follow the log's end,
+        Raises `CorruptRecordError` for malformed bytes, `OutOfOrderSequenceError`,
+        `InvalidProducerEpochError`, `InvalidTxnStateError`, `RecordTooLargeError` and
         `StorageError`; then the log is unchanged.
         """
         log = self._opened()
-        if leader_epoch is not None:
-            batches = _of_epochs_up_to(leader_epoch, batches)
-            if not len(memoryview(batches)):
-                return log.log_end_offset
-        self._write(log, batches, now_ms, verify_crc=True)
-        if self._producers is not None:
-            try:
-                self._producers.replay(batches)
-            except Exception:
-                self._producers = None
-                raise
-        return log.log_end_offset
+        if memoryview(batch).readonly:
+            batch = bytearray(batch)
+        first = log.log_end_offset
+        end = assign_offsets(batch, first, epoch)
+        attributes, last_delta, _, timestamp, id, producer_epoch, sequence, count = (
+            _SEQUENCES.unpack_from(batch, _SEQUENCES_POSITION)
+        )
+        append_time_ms = timestamp if attributes & ATTRIBUTE_LOG_APPEND_TIME else -1
+        entry = states = None
+        if id >= 0:
+            states = self.producers
+            known = states.duplicate_of(id, producer_epoch, sequence, count)
+            if known is not None:
+                time_ms = known.timestamp_ms if append_time_ms >= 0 else -1
+                return Appended(known.first_offset, known.last_offset, time_ms, True)
+            entry = states.next_entry(
+                SequencedBatch(
+                    *(id, producer_epoch, sequence, first, first + last_delta, timestamp),
+                    is_transactional=bool(attributes & ATTRIBUTE_TRANSACTIONAL),
+                )
+            )
+        self._write(log, batch, verify_crc=False)
+        assert self._producers is not None
+        states = states or self._producers.loaded
+        if states is not None:
+            if entry is not None:
+                states.put(entry, end)
+            states.end_offset = end
+        return Appended(first, end - 1, append_time_ms)
 
-    def _write(self, log: DataLog, data: Buffer, now_ms: int, *, verify_crc: bool) -> None:
+    def append_as_follower(self, batches: Buffer) -> None:
+        """Append batches of the leader, with its offsets and epochs.
+
+        The caller leaves out batches of epochs after the one in which they were fetched
+        (KAFKA-18723). Raises `CorruptRecordError` for damaged batches or such that do not follow
+        the log's end, `StorageError`; then the log is unchanged.
+        """
+        log = self._opened()
+        self._write(log, batches, verify_crc=True)
+        assert self._producers is not None
+        states = self._producers.loaded
+        if states is not None:
+            try:
+                states.replay(batches)
+            except Exception:
+                self._producers.forget()
+                raise
+
+    def _write(self, log: DataLog, data: Buffer, *, verify_crc: bool) -> None:
         # Not by `_storage`, which takes longer than a small append's other work.
         try:
-            log.write(data, now_ms=now_ms, verify_crc=verify_crc)
+            log.write(data, now_ms=self._owner.now_ms(), verify_crc=verify_crc)
         except StorageError as error:
             self._owner.fail(error)
             raise
         if log.log_end_offset - log.synced_offset >= self.settings.flush_messages:
             self.flush()
-
-    def begin_epoch(self, epoch: int) -> None:
-        """Note that a leader epoch begins at the log's end, when this broker becomes the leader."""
-        if self._log is None and self._is_clean:
-            self._pending_epoch = max(self._pending_epoch, epoch)
-        else:
-            self._opened().begin_epoch(epoch)
 
     def roll(self) -> None:
         """Begin a new segment at the log's end, unless the last one is empty."""
@@ -331,81 +327,71 @@ class PartitionLog:
             log.roll()
 
     def _on_roll(self, base_offset: int) -> None:
-        log = self._log
-        if log is None:
+        log, producers = self._log, self._producers
+        if log is None or producers is None:
             return
-        if self._producers is None:
-            self._producers = self._load_producers(log)
-        # A follower's append may have batches before the new segment.
-        self._replay(log, self._producers)
-        content = encode_snapshot(self._producers.producers.values())
-        self._snapshots_to_write.append((base_offset, content))
-        log.configure(
-            segment_bytes=self.settings.segment_bytes,
-            segment_ms=self.settings.segment_time_ms(self._owner.random),
-            index_interval_bytes=self.settings.index_interval_bytes,
-            index_max_bytes=self.settings.segment_index_bytes,
-        )
+        producers.rolled(base_offset)
+        self._configure(log)
 
     def change_settings(self, settings: LogSettings) -> None:
         """Use other settings from the next append on."""
         self.settings = settings
         if self._log is not None:
-            self._log.configure(
-                segment_bytes=settings.segment_bytes,
-                segment_ms=settings.segment_time_ms(self._owner.random),
-                index_interval_bytes=settings.index_interval_bytes,
-                index_max_bytes=settings.segment_index_bytes,
-            )
+            self._configure(self._log)
+
+    def _configure(self, log: DataLog) -> None:
+        settings = self.settings
+        log.configure(
+            segment_bytes=settings.segment_bytes,
+            segment_ms=settings.segment_time_ms(self._owner.random),
+            index_interval_bytes=settings.index_interval_bytes,
+            index_max_bytes=settings.segment_index_bytes,
+        )
 
     # Durability -------------------------------------------------------------------------------
 
     @property
     def needs_flush(self) -> bool:
         """Whether bytes, epochs or snapshots wait for `flush`."""
-        log = self._log
-        return log is not None and (
-            log.synced_offset < log.log_end_offset or bool(self._snapshots_to_write)
-        )
+        return self._is_waiting(lambda log: log.log_end_offset)
 
     @property
     def has_unflushed_segments(self) -> bool:
         """Whether rolled segments, or their producers' snapshots, wait for `flush_rolled`."""
-        log = self._log
-        return log is not None and (
-            log.synced_offset < log.base_offsets[-1] or bool(self._snapshots_to_write)
+        return self._is_waiting(lambda log: log.base_offsets[-1])
+
+    def _is_waiting(self, end_of: Callable[[DataLog], int]) -> bool:
+        log, producers = self._log, self._producers
+        return (
+            log is not None
+            and producers is not None
+            and (log.synced_offset < end_of(log) or producers.are_waiting)
         )
 
     def flush(self) -> None:
         """Make everything appended before the call durable; may run in another thread."""
-        if self._log is not None:
+        log, producers = self._log, self._producers
+        if log is not None and producers is not None:
             with self._storage():
-                self._write_snapshots()
-                self._log.sync()
+                producers.write_waiting()
+                log.sync()
             self.last_flush_ms = self._owner.now_ms()
 
     def flush_rolled(self) -> None:
         """Make rolled segments durable, as Kafka does after a roll; may run in another thread."""
-        if self._log is not None:
+        log, producers = self._log, self._producers
+        if log is not None and producers is not None:
             with self._storage():
-                self._write_snapshots()
-                self._log.sync_rolled()
-
-    def _write_snapshots(self) -> None:
-        waiting = self._snapshots_to_write
-        while waiting:
-            offset, content = waiting[0]
-            write_atomically(self._owner.disk, self._snapshots.path(offset), content)
-            waiting.pop(0)
+                producers.write_waiting()
+                log.sync_rolled()
 
     def close(self) -> None:
         """Write what a clean shutdown needs, and close the files. Raises `StorageError`."""
-        log = self._log
-        if log is None:
+        log, producers = self._log, self._producers
+        if log is None or producers is None:
             return
         with self._storage():
-            self._write_snapshots()
-            self._take_snapshot(log)
+            producers.write_at_end()
             log.close()
         self._known_end = log.log_end_offset
         self._known_start = log.log_start_offset
@@ -435,12 +421,6 @@ class PartitionLog:
             self._owner.fail(error)
             raise
 
-    def read_mapped(self, offset: int, max_bytes: int, end: int) -> memoryview:
-        """Return the batches of `read` as mapped bytes, for a connection that encrypts them."""
-        log = self._opened()
-        with self._storage():
-            return log.fetch(offset, max_bytes, end)
-
     def end_offset_of(self, epoch: int) -> EpochEndOffset | None:
         """Return the largest epoch at or below ``epoch``, and the offset at which the next begins.
 
@@ -448,65 +428,56 @@ class PartitionLog:
         """
         return self._opened().end_offset_for_epoch(epoch)
 
-    def offset_at_time(self, timestamp_ms: int) -> TimedOffset | None:
+    def offset_at_time(self, timestamp_ms: int) -> OffsetAtTime | None:
         """Return the first record with this timestamp or a later one, or None.
 
         The caller leaves out a record at or after the high watermark.
         """
         log = self._opened()
         with self._storage():
-            return log.offset_at_time(timestamp_ms)
+            found = log.offset_at_time(timestamp_ms)
+        return None if found is None else OffsetAtTime(*found)
 
-    def offset_of_largest_time(self) -> TimedOffset | None:
+    def offset_of_largest_time(self) -> OffsetAtTime | None:
         """Return the first record with the largest timestamp, None in a log without timestamps."""
         log = self._opened()
         with self._storage():
-            return log.offset_of_largest_time()
-
-    def earliest_offset(self) -> TimedOffset:
-        """Return the log's start, without a timestamp and with its epoch (-1 if unknown)."""
-        log = self._opened()
-        epochs = log.epochs
-        known = bool(epochs) and epochs[0][1] <= log.log_start_offset
-        return TimedOffset(-1, log.log_start_offset, epochs[0][0] if known else -1)
-
-    def latest_offset(self) -> TimedOffset:
-        """Return the log's end, without a timestamp and with the last epoch (-1 if unknown)."""
-        return TimedOffset(-1, self.end_offset, self.latest_epoch)
+            found = log.offset_of_largest_time()
+        return None if found is None else OffsetAtTime(*found)
 
     # Cutting ----------------------------------------------------------------------------------
 
-    def truncate_to(self, offset: int) -> int:
-        """Remove the batch with ``offset`` and all after it; return the new end offset."""
+    def truncate_to(self, offset: int) -> None:
+        """Remove the batch with ``offset`` and all after it."""
+        producers = self._opened_producers()
         log = self._opened()
         before, start = log.log_end_offset, log.log_start_offset
         with self._storage():
             # Appends of before may wait for their snapshots.
-            self._write_snapshots()
+            producers.write_waiting()
             end = log.truncate_to(offset)
             if end < before:
-                self._forget_producers(end)
+                producers.cut(end)
                 # As in Kafka: batches before the log's start may be the only ones of a producer.
-                self._take_snapshot(log)
+                producers.write_at_end()
         self._after_cut(log, start)
-        return end
 
     def restart_at(self, offset: int) -> None:
         """Remove everything; the log is then empty and begins at ``offset``."""
+        producers = self._opened_producers()
         log = self._opened()
         start = log.log_start_offset
         with self._storage():
-            self._snapshots_to_write.clear()
             log.restart_at(offset)
-            self._forget_producers(-1)
+            producers.cut(-1)
         self._after_cut(log, start)
 
-    def raise_start_offset(self, offset: int) -> bool:
-        """Let the log begin at ``offset`` (DeleteRecords); return whether it began before.
+    def raise_start_offset(self, offset: int) -> None:
+        """Let the log begin at ``offset`` or later (DeleteRecords).
 
         Retention removes the segments later. Raises `OffsetOutOfRangeError` after the log's end.
         """
-        return self._opened().raise_start_offset(offset)
+        self._opened().raise_start_offset(offset)
 
     def _after_cut(self, log: DataLog, start_before: int) -> None:
         self.high_watermark = min(self.high_watermark, log.log_end_offset)
@@ -554,8 +525,7 @@ class PartitionLog:
             if count == log.segment_count:
                 log.roll()
             log.remove_oldest(count)
-            first = log.base_offsets[0]
-            self._snapshots_to_write = [one for one in self._snapshots_to_write if one[0] >= first]
+            self._opened_producers().drop_waiting_before(log.base_offsets[0])
         return count
 
     def _remove_later(self, log: DataLog) -> None:
@@ -563,68 +533,14 @@ class PartitionLog:
         if removed:
             self._owner.remove_later(removed, self.settings.file_delete_delay_ms)
 
-    # Producers --------------------------------------------------------------------------------
-
-    @property
-    def _snapshots(self) -> ProducerSnapshots:
-        return ProducerSnapshots(self._owner.disk, self.path)
-
-    def _load_producers(self, log: DataLog) -> ProducerStates:
-        states = ProducerStates(
-            f"{self.topic}-{self.partition}", expiration_ms=self._owner.producer_expiration_ms
-        )
-        self._write_snapshots()
-        self._snapshots.load(
-            states, log.log_start_offset, log.log_end_offset, now_ms=self._owner.now_ms()
-        )
-        self._replay(log, states)
-        return states
-
-    def _replay(self, log: DataLog, states: ProducerStates) -> None:
-        """Bring the state to the log's end."""
-        while states.end_offset < log.log_end_offset:
-            batches = log.fetch(states.end_offset, _REPLAY_BYTES)
-            if not len(batches):
-                break
-            states.replay(batches)
-        states.end_offset = log.log_end_offset
-
-    def _take_snapshot(self, log: DataLog) -> None:
-        """Write a snapshot at the log's end, unless there is one."""
-        end = log.log_end_offset
-        if end > 0 and self._snapshots.offsets()[-1:] != [end]:
-            content = encode_snapshot(self.producers.producers.values())
-            self._snapshots_to_write.append((end, content))
-            self._write_snapshots()
-
-    def _forget_producers(self, end_offset: int) -> None:
-        """Remove snapshots after ``end_offset``, and build the state again when it is needed."""
-        self._producers = None
-        snapshots = self._snapshots
-        stray = [offset for offset in snapshots.offsets() if offset > end_offset]
-        for offset in stray:
-            self._owner.disk.remove(snapshots.path(offset))
-        if stray:
-            self._owner.disk.sync_directory(self.path)
-
     # Names ------------------------------------------------------------------------------------
 
     def move_to(self, name: str) -> None:
         """Rename the log's directory; for the log directory."""
         with self._storage():
             if self._log is not None:
-                self._write_snapshots()
+                self._opened_producers().write_waiting()
                 self._log.move_to(f"{self._owner.path}/{name}")
             else:
                 self._owner.disk.rename(self.path, f"{self._owner.path}/{name}")
             self._name = name
-
-
-def _of_epochs_up_to(leader_epoch: int, batches: Buffer) -> memoryview:
-    """Return the batches before the first one of a later epoch. Raises `CorruptRecordError`."""
-    table = scan(batches, verify_crc=False)
-    if table.tail_reason is not None:
-        raise CorruptRecordError(table.tail_reason, position=table.tail_position)
-    later = (table.partition_leader_epochs > leader_epoch).nonzero()[0]
-    view = memoryview(batches).cast("B")
-    return view[: int(table.positions[later[0]])] if len(later) else view

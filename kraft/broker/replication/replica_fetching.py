@@ -208,7 +208,7 @@ class ReplicaFetching:
             raise KraftError(
                 f"{partition} was fetched from {position.offset}, which is not its log's end"
             )
-        records = _up_to_epoch(received.records, position.leader_epoch)
+        records = up_to_epoch(received.records, position.leader_epoch)
         has_records = len(records) > 0
         if has_records:
             first = int.from_bytes(records[:8], "big", signed=True)
@@ -289,7 +289,7 @@ class ReplicaFetching:
         self._advanced(partition)
 
 
-def _up_to_epoch(records: Buffer, leader_epoch: int) -> memoryview:
+def up_to_epoch(records: Buffer, leader_epoch: int) -> memoryview:
     """Return the batches before the first one of an epoch above ``leader_epoch``.
 
     Also without a last batch that is cut short.

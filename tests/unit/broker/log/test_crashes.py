@@ -96,7 +96,7 @@ class Workload:
         data[12:16] = self.epoch.to_bytes(4, "big")
         # Before the append, which the disk may interrupt.
         self.histories.append([*self.histories[-1], (end, self.epoch, bytes(data))])
-        self.log.append_as_leader(batch, self.epoch, now_ms=NOW_MS)
+        self.log.append_as_leader(batch, self.epoch)
 
     def flush(self) -> None:
         self.log.flush()
@@ -166,7 +166,7 @@ def test_what_was_flushed_survives_a_crash_at_any_boundary(part: int) -> None:
         again = opened(survivor).partitions["t", 0]
         assert content(again) == found
         assert sorted(again.producers.producers.items()) == before
-        log.append_as_leader(produced(1), 99, now_ms=NOW_MS)
+        log.append_as_leader(produced(1), 99)
         assert content(log)[: len(found)] == found
 
 

@@ -22,7 +22,7 @@ SMALL = LogSettings(segment_bytes=1000, index_interval_bytes=100)
 
 def fill(log: PartitionLog, count: int) -> None:
     for _ in range(count):
-        log.append_as_leader(produced(), 1, now_ms=NOW_MS)
+        log.append_as_leader(produced(), 1)
 
 
 def get(logs: Logs, partition: int = 0) -> PartitionLog:
@@ -98,10 +98,9 @@ def test_a_clean_start_opens_no_partition(tmp_path: Path) -> None:
     assert not (tmp_path / ".kafka_cleanshutdown").exists()
     log = get(again, 2)
     assert (log.start_offset, log.end_offset, log.high_watermark) == (5, 20, 17)
-    log.begin_epoch(3)
-    assert log.latest_epoch == 3
     assert not any(each.is_open for each in again.manager.logs())
-    assert log.epochs == [(1, 5), (3, 20)]
+    assert log.latest_epoch == 1
+    assert log.epochs == [(1, 5)]
     assert log.is_open
     assert log.topic_id == TOPIC_ID
 

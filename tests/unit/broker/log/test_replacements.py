@@ -6,7 +6,6 @@ from pathlib import Path
 
 from kraft.broker.log.settings import LogSettings
 from tests.harness.partition_logs import TOPIC_ID, Logs, produced
-from tests.harness.produced_batches import NOW_MS
 
 SMALL = LogSettings(segment_bytes=1000, index_interval_bytes=100)
 
@@ -16,7 +15,7 @@ def filled(tmp_path: Path) -> tuple[Path, list[int]]:
     logs = Logs(tmp_path, settings=SMALL)
     log = logs.manager.create("t", 0, TOPIC_ID)
     for _ in range(30):
-        log.append_as_leader(produced(), 1, now_ms=NOW_MS)
+        log.append_as_leader(produced(), 1)
     bases = list(log.core.base_offsets)
     logs.manager.close()
     return tmp_path / "t-0", bases

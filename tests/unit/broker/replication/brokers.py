@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from kraft import records
 from kraft._core.bytes.batch import BatchBuilder
+from kraft._core.bytes.file_slice import FileSlice
 from kraft.broker.replication.leader_fetcher import FetcherSettings
 from kraft.broker.replication.messages import (
     BrokerFetchRequest,
@@ -18,6 +20,7 @@ from kraft.broker.replication.messages import (
     ProducedPartition,
 )
 from kraft.broker.replication.partition import ALL_IN_SYNC, HostedPartition
+from kraft.broker.replication.ports import LogStore
 from kraft.broker.replication.replica_fetching import FetchToSend
 from kraft.broker.replication.replica_manager import ReplicaManager, ReplicationSettings
 from kraft.broker.replication.replication_output import ReplicationOutput
@@ -26,7 +29,7 @@ from kraft.image.replay import MetadataState
 from kraft.records import Record, Uuid
 from kraft.records.batches import encode_records
 from kraft.simulation.replica_brokers import SimulatedTopics, received_fetch
-from kraft.simulation.replica_log import ReplicaLog, ReplicaStore, batches_of
+from kraft.simulation.replica_log import ReplicaLog, ReplicaSlice, ReplicaStore, batches_of
 
 TOPIC = Uuid(b"t" * 16)
 DIRECTORY = Uuid(b"d" * 15 + b"1")
@@ -58,10 +61,13 @@ class JoinedBroker:
 
     name = "replica manager"
 
-    def __init__(self, id: int, min_isr: int, settings: ReplicationSettings) -> None:
+    def __init__(
+        self, id: int, min_isr: int, settings: ReplicationSettings, store: LogStore | None
+    ) -> None:
         self.id = id
         self.store = ReplicaStore(FirstChoice(), lambda partition, epoch: None)  # type: ignore
         self.store.use([bytes(DIRECTORY), b"d" * 15 + b"2"])
+        self.logs: LogStore = self.store if store is None else store
         self._min_isr = min_isr
         self._settings = settings
         self.answers: dict[Any, Any] = {}
@@ -75,7 +81,7 @@ class JoinedBroker:
         self.images = ImagePublishing(self.state, self._failed)
         self.manager = ReplicaManager(
             self.id,
-            self.store,
+            self.logs,
             SimulatedTopics(self._min_isr),
             self._next_session,
             self._settings,
@@ -159,18 +165,24 @@ class JoinedBroker:
 
 
 class JoinedBrokers:
-    """Brokers and the metadata log between them."""
+    """Brokers and the metadata log between them; ``stores`` returns a broker's logs by its id.
+
+    Without ``stores`` the logs are simulated.
+    """
 
     def __init__(
         self,
         *ids: int,
         min_isr: int = 1,
         settings: ReplicationSettings | None = None,
+        stores: Callable[[int], LogStore] | None = None,
     ) -> None:
         settings = settings or ReplicationSettings(
             max_lag_ms=MAX_LAG_MS, fetcher=FetcherSettings(backoff_ms=100.0)
         )
-        self.brokers = {id: JoinedBroker(id, min_isr, settings) for id in ids}
+        self.brokers = {
+            id: JoinedBroker(id, min_isr, settings, stores and stores(id)) for id in ids
+        }
         self._records: list[Record] = [broker_record(id) for id in ids]
         self._records.append(records.Topic(name="a", topic_id=TOPIC))
 
@@ -246,7 +258,7 @@ class JoinedBrokers:
                 )
                 leader.manager.fetch("replica", request, leader.now)
                 leader.take()
-                response = received_fetch(leader.answers.pop("replica"))
+                response = received_fetch(in_memory(leader.answers.pop("replica")))
                 broker.manager.fetched(fetch.leader_id, fetch.number, response, broker.now)
             for query in [*queries, *broker.take().queries]:
                 leader = self.brokers[query.leader_id]
@@ -286,6 +298,18 @@ def broker_record(id: int, *, epoch: int | None = None, fenced: bool = False) ->
 def fence(id: int, *, is_fenced: int = 1, stopping: int = 0) -> Record:
     return records.BrokerRegistrationChange(
         broker_id=id, broker_epoch=id, fenced=is_fenced, in_controlled_shutdown=stopping
+    )
+
+
+def in_memory(response: BrokerFetchResponse) -> BrokerFetchResponse:
+    """Read the slices of files in a response, as a connection does that sends them."""
+    return response._replace(
+        partitions=[
+            each._replace(records=ReplicaSlice(tuple(batches_of(each.records.read()))))
+            if isinstance(each.records, FileSlice)
+            else each
+            for each in response.partitions
+        ]
     )
 
 
