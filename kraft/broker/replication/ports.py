@@ -1,8 +1,8 @@
 """Ports of the replication: the log of a partition, the store of logs, settings of topics.
 
-``kraft.broker.log`` implements `PartitionLog` and `LogStore` on disk, ``kraft.simulation`` in
-virtual time. Offsets are log offsets, ends exclusive. A high watermark belongs to the replication;
-the store only keeps the last checkpointed one.
+``kraft.broker.log`` implements `PartitionLog` (``partition_log``) and `LogStore` (``log_store``) on
+disk, ``kraft.simulation`` in virtual time. Offsets are log offsets, ends exclusive. A high
+watermark belongs to the replication; the store only keeps the last checkpointed one.
 """
 
 from __future__ import annotations

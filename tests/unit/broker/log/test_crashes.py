@@ -91,7 +91,7 @@ class Workload:
         )
         self.sequence += 2 if producer_id == 5 else 0
         end = self.log.end_offset
-        data = bytearray(batch.data)
+        data = bytearray(batch)
         data[:8] = end.to_bytes(8, "big")
         data[12:16] = self.epoch.to_bytes(4, "big")
         # Before the append, which the disk may interrupt.
