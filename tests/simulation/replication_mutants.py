@@ -28,7 +28,7 @@ from kraft.broker.replication.leadership import (
 )
 from kraft.broker.replication.messages import NO_EPOCH, FetchedPartition
 from kraft.broker.replication.partition import HostedPartition
-from kraft.broker.replication.ports import PartitionLog
+from kraft.broker.replication.ports import ReplicatedLog
 from kraft.broker.replication.replica_fetching import ReplicaFetching
 from kraft.broker.replication.replica_manager import ReplicaManager
 from kraft.broker.replication.session_client import FetchSessionClient
@@ -272,7 +272,7 @@ def the_leader_does_not_report_divergence() -> None:
 def an_unknown_epoch_is_cut_at_the_leaders_end_only() -> None:
     """KIP-279: records of an epoch that the leader lacks stay below that end."""
 
-    def old(log: PartitionLog, diverging: EpochEndOffset) -> int:
+    def old(log: ReplicatedLog, diverging: EpochEndOffset) -> int:
         return min(diverging.end_offset, log.end_offset)
 
     vars(replica_fetching)["truncation_offset"] = old

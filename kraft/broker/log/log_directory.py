@@ -38,7 +38,12 @@ from kraft.broker.log.checkpoint_files import (
     write_clean_shutdown,
 )
 from kraft.broker.log.partition_log import PartitionLog
-from kraft.broker.log.partition_names import DirectoryKind, directory_name, parse_name, renamed
+from kraft.broker.log.partition_names import (
+    PartitionDirectoryKind,
+    directory_name,
+    parse_name,
+    renamed,
+)
 from kraft.broker.log.settings import LogSettings
 from kraft.errors import CorruptRecordError, StorageError
 from kraft.records import Uuid
@@ -119,10 +124,10 @@ class LogDirectory:
             found = parse_name(name)
             if found is None or found.topic == METADATA_TOPIC:
                 continue
-            if found.kind is DirectoryKind.DELETED:
+            if found.kind is PartitionDirectoryKind.DELETED:
                 self.remove_later([f"{self.path}/{name}"], 0)
                 continue
-            if found.kind is DirectoryKind.STRAY:
+            if found.kind is PartitionDirectoryKind.STRAY:
                 continue
             key = (found.topic, found.partition)
             settings = known.get(found.topic)
@@ -141,7 +146,7 @@ class LogDirectory:
                 is_start_known=key in start_offsets,
                 high_watermark=high_watermarks.get(key, 0),
             )
-            logs = self.future if found.kind is DirectoryKind.FUTURE else self.partitions
+            logs = self.future if found.kind is PartitionDirectoryKind.FUTURE else self.partitions
             logs[key] = log
         remove_clean_shutdown(disk, self.path)
 
@@ -190,7 +195,7 @@ class LogDirectory:
             return logs[key]
         name = directory_name(topic, partition)
         if is_future:
-            name = f"{name}.{uuid4().hex}{DirectoryKind.FUTURE.value}"
+            name = f"{name}.{uuid4().hex}{PartitionDirectoryKind.FUTURE.value}"
         log = PartitionLog(self, topic, partition, settings, name=name)
         try:
             self.disk.make_directory(log.path)
@@ -206,7 +211,7 @@ class LogDirectory:
 
     def delete(self, topic: str, partition: int) -> None:
         """Rename a partition's directory to `-delete`; `remove_due` removes it later."""
-        log = self._take_out(topic, partition, DirectoryKind.DELETED)
+        log = self._take_out(topic, partition, PartitionDirectoryKind.DELETED)
         self.remove_later([log.path], log.settings.file_delete_delay_ms)
 
     def set_aside(self, topic: str, partition: int) -> str:
@@ -214,9 +219,9 @@ class LogDirectory:
 
         Kafka keeps these directories for the operator. Returns the new path.
         """
-        return self._take_out(topic, partition, DirectoryKind.STRAY).path
+        return self._take_out(topic, partition, PartitionDirectoryKind.STRAY).path
 
-    def _take_out(self, topic: str, partition: int, kind: DirectoryKind) -> PartitionLog:
+    def _take_out(self, topic: str, partition: int, kind: PartitionDirectoryKind) -> PartitionLog:
         self._check_online()
         log = self.partitions[topic, partition]
         try:

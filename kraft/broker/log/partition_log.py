@@ -49,7 +49,7 @@ _SEQUENCES = struct.Struct(">hiqqqhii")
 _SEQUENCES_POSITION = 21
 
 
-class Appended(NamedTuple):
+class AppendedOffsets(NamedTuple):
     """Where a produced batch is in the log; of a duplicate, where the first one is."""
 
     first_offset: int
@@ -250,7 +250,7 @@ class PartitionLog:
 
     # Writing ----------------------------------------------------------------------------------
 
-    def append_as_leader(self, batch: Buffer, epoch: int) -> Appended:
+    def append_as_leader(self, batch: Buffer, epoch: int) -> AppendedOffsets:
         """Append a validated batch at the log's end; return its offsets.
 
         The batch gets its offsets and the leader epoch in place if it is writable, else in a copy.
@@ -276,7 +276,7 @@ class PartitionLog:
             known = states.duplicate_of(id, producer_epoch, sequence, count)
             if known is not None:
                 time_ms = known.timestamp_ms if append_time_ms >= 0 else -1
-                return Appended(known.first_offset, known.last_offset, time_ms, True)
+                return AppendedOffsets(known.first_offset, known.last_offset, time_ms, True)
             entry = states.next_entry(
                 SequencedBatch(
                     *(id, producer_epoch, sequence, first, first + last_delta, timestamp),
@@ -290,7 +290,7 @@ class PartitionLog:
             if entry is not None:
                 states.put(entry, end)
             states.end_offset = end
-        return Appended(first, end - 1, append_time_ms)
+        return AppendedOffsets(first, end - 1, append_time_ms)
 
     def append_as_follower(self, batches: Buffer) -> None:
         """Append batches of the leader, with its offsets and epochs.

@@ -15,7 +15,7 @@ from typing import NamedTuple
 MAX_NAME_BYTES = 255
 
 
-class DirectoryKind(Enum):
+class PartitionDirectoryKind(Enum):
     """The state that the suffix of a partition's directory tells."""
 
     CURRENT = ""
@@ -29,7 +29,7 @@ class PartitionName(NamedTuple):
 
     topic: str
     partition: int
-    kind: DirectoryKind = DirectoryKind.CURRENT
+    kind: PartitionDirectoryKind = PartitionDirectoryKind.CURRENT
 
 
 _SUFFIXED = re.compile(r"(.+)-(\d+)\.([^.\s]+)(-delete|-stray|-future)")
@@ -40,7 +40,7 @@ def directory_name(topic: str, partition: int) -> str:
     return f"{topic}-{partition}"
 
 
-def renamed(topic: str, partition: int, kind: DirectoryKind, unique: str) -> str:
+def renamed(topic: str, partition: int, kind: PartitionDirectoryKind, unique: str) -> str:
     """Return the name with a suffix; ``unique`` are 32 hex digits, and a long topic is cut."""
     end = f"-{partition}.{unique}{kind.value}"
     return topic[: MAX_NAME_BYTES - len(end)] + end
@@ -50,6 +50,6 @@ def parse_name(name: str) -> PartitionName | None:
     """Return the parts of a partition's directory name, or None for any other name."""
     match = _SUFFIXED.fullmatch(name)
     if match is not None:
-        return PartitionName(match[1], int(match[2]), DirectoryKind(match[4]))
+        return PartitionName(match[1], int(match[2]), PartitionDirectoryKind(match[4]))
     match = _CURRENT.fullmatch(name)
     return None if match is None else PartitionName(match[1], int(match[2]))

@@ -39,7 +39,7 @@ from kraft.broker.replication.messages import (
     ListedOffset,
     PartitionId,
 )
-from kraft.broker.replication.ports import AppendOutcome, PartitionLog, TopicSettings
+from kraft.broker.replication.ports import AppendOutcome, ReplicatedLog, TopicSettings
 from kraft.errors import (
     FENCED_LEADER_EPOCH,
     INELIGIBLE_REPLICA,
@@ -133,7 +133,7 @@ class HostedPartition:
         self,
         id: PartitionId,
         topic: str,
-        log: PartitionLog | None,
+        log: ReplicatedLog | None,
         *,
         high_watermark: int = 0,
         directory: bytes = bytes(16),
@@ -165,7 +165,7 @@ class HostedPartition:
         return self.leading is not None
 
     @property
-    def local_log(self) -> PartitionLog:
+    def local_log(self) -> ReplicatedLog:
         if self.log is None:
             raise RejectedOperationError(
                 KAFKA_STORAGE_ERROR, f"the log directory of {self} is offline"
@@ -581,7 +581,7 @@ class HostedPartition:
         return DeletedRecords(NONE, low) if low >= requested else None
 
 
-def _epoch_at_start(log: PartitionLog) -> int:
+def _epoch_at_start(log: ReplicatedLog) -> int:
     """Return the leader epoch of the record at the log's start, -1 without one."""
     if log.start_offset >= log.end_offset:
         return NO_EPOCH

@@ -1,7 +1,7 @@
 """Ports of the replication: the log of a partition, the store of logs, settings of topics.
 
-``kraft.broker.log`` implements `PartitionLog` (``partition_log``) and `LogStore` (``log_store``) on
-disk, ``kraft.simulation`` in virtual time. Offsets are log offsets, ends exclusive. A high
+``kraft.broker.log`` implements `ReplicatedLog` (``partition_log``) and `LogStore` (``log_store``)
+on disk, ``kraft.simulation`` in virtual time. Offsets are log offsets, ends exclusive. A high
 watermark belongs to the replication; the store only keeps the last checkpointed one.
 """
 
@@ -33,7 +33,7 @@ class AppendOutcome(Protocol):
     def last_offset(self) -> int: ...
 
 
-class PartitionLog(Protocol):
+class ReplicatedLog(Protocol):
     """The log of one replica."""
 
     @property
@@ -84,7 +84,7 @@ class PartitionLog(Protocol):
 class StoredLog(NamedTuple):
     """An open log, its directory's id and its checkpointed high watermark (0 if unknown)."""
 
-    log: PartitionLog
+    log: ReplicatedLog
     directory: bytes
     high_watermark: int
 

@@ -7,10 +7,10 @@ of KIP-101 and KIP-279; Fetch 12 and later).
 from __future__ import annotations
 
 from kraft._core.log.epoch_cache import EpochEndOffset
-from kraft.broker.replication.ports import PartitionLog
+from kraft.broker.replication.ports import ReplicatedLog
 
 
-def truncation_offset(log: PartitionLog, diverging: EpochEndOffset) -> int:
+def truncation_offset(log: ReplicatedLog, diverging: EpochEndOffset) -> int:
     """Return the offset to truncate to, given the leader's epoch and its end there.
 
     If the follower lacks that epoch, everything above its own next lower epoch goes: the next fetch

@@ -10,7 +10,12 @@ import pytest
 
 from kraft.broker.log.checkpoint_files import parse_checkpoint, read_clean_shutdown
 from kraft.broker.log.partition_log import PartitionLog
-from kraft.broker.log.partition_names import DirectoryKind, PartitionName, parse_name, renamed
+from kraft.broker.log.partition_names import (
+    PartitionDirectoryKind,
+    PartitionName,
+    parse_name,
+    renamed,
+)
 from kraft.broker.log.settings import FOR_EVER, LogSettings
 from kraft.errors import CorruptRecordError, InvalidConfigError, StorageError
 from kraft.simulation.memory_disk import MemoryDisk
@@ -58,10 +63,10 @@ def test_settings_that_are_none_are_named(configs: dict[str, str]) -> None:
 
 def test_names_of_partitions_are_parsed() -> None:
     assert parse_name("a-b-3") == PartitionName("a-b", 3)
-    deleted = renamed("t", 4, DirectoryKind.DELETED, "0" * 32)
+    deleted = renamed("t", 4, PartitionDirectoryKind.DELETED, "0" * 32)
     assert deleted == f"t-4.{'0' * 32}-delete"
-    assert parse_name(deleted) == PartitionName("t", 4, DirectoryKind.DELETED)
-    long = renamed("t" * 249, 4, DirectoryKind.STRAY, "0" * 32)
+    assert parse_name(deleted) == PartitionName("t", 4, PartitionDirectoryKind.DELETED)
+    long = renamed("t" * 249, 4, PartitionDirectoryKind.STRAY, "0" * 32)
     assert len(long) == 255
     assert long.endswith("-stray")
     for name in ("meta.properties", "recovery-point-offset-checkpoint", "lost+found", ".lock", "x"):
@@ -238,7 +243,7 @@ def test_a_deleted_partition_is_renamed_and_removed_later(tmp_path: Path) -> Non
     logs.manager.delete("t", 0)
     assert logs.manager.get("t", 0) is None
     (deleted,) = (path for path in tmp_path.iterdir() if path.name.startswith("t-0."))
-    assert parse_name(deleted.name) == PartitionName("t", 0, DirectoryKind.DELETED)
+    assert parse_name(deleted.name) == PartitionName("t", 0, PartitionDirectoryKind.DELETED)
     fill(logs.manager.create("t", 0, TOPIC_ID), 2)
     assert logs.manager.remove_due(logs.now_ms + 59_999) == 0
     assert logs.manager.remove_due(logs.now_ms + 60_000) == 1
@@ -258,7 +263,7 @@ def test_a_start_removes_deleted_partitions_and_keeps_stray_ones(tmp_path: Path)
     assert again.manager.remove_due(again.now_ms) == 1
     names = sorted(path.name for path in tmp_path.iterdir() if path.is_dir())
     assert [parse_name(name) for name in names] == [
-        PartitionName("t", 1, DirectoryKind.STRAY),
+        PartitionName("t", 1, PartitionDirectoryKind.STRAY),
         PartitionName("t", 2),
     ]
 
