@@ -6,7 +6,7 @@ The listener and the connections to other brokers translate between these and th
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -92,6 +92,9 @@ class BrokerFetchRequest:
     rack_id: str | None = None
     #: Fetch 13 and later name topics by id.
     uses_topic_ids: bool = True
+    #: Returns the error of a partition that the sender may not read, 0 if it may; also of the
+    #: partitions that only its session names. None: it may read all.
+    error_of: Callable[[PartitionId], int] | None = None
 
     @property
     def is_from_follower(self) -> bool:

@@ -11,7 +11,7 @@ Rules: Kafka's ``AbstractFetcherThread``, ``ReplicaFetcherThread``.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, KeysView
 from typing import NamedTuple
 
 import numpy as np
@@ -109,6 +109,11 @@ class ReplicaFetching:
         for leader_id in [id for id, each in self._fetchers.items() if not each.positions]:
             self._last_number = max(self._last_number, self._fetchers[leader_id].request_number)
             del self._fetchers[leader_id]
+
+    @property
+    def leaders(self) -> KeysView[int]:
+        """The brokers from which partitions are fetched."""
+        return self._fetchers.keys()
 
     def leader_of(self, id: PartitionId) -> int | None:
         """Return the broker from which a partition is fetched, None if it is not."""

@@ -11,8 +11,7 @@ Called by the broker's event loop and ``kraft.simulation``. Rules: Kafka's ``Rep
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,9 +25,8 @@ from kraft.broker.replication.delayed_requests import (
     WaitingProduce,
     WaitingRead,
 )
-from kraft.broker.replication.fetch_sessions import DEFAULT_MAX_SESSIONS, FetchSessionCache
+from kraft.broker.replication.fetch_sessions import FetchSessionCache
 from kraft.broker.replication.isr_changes import IsrChangeQueue
-from kraft.broker.replication.leader_fetcher import FetcherSettings
 from kraft.broker.replication.local_changes import LocalPartition, local_changes
 from kraft.broker.replication.messages import (
     NO_EPOCH,
@@ -60,6 +58,7 @@ from kraft.broker.replication.replication_output import (
     ReplicationAnswer,
     ReplicationOutput,
 )
+from kraft.broker.replication.settings import DEFAULT_SETTINGS, ReplicationSettings
 from kraft.broker.replication.waiting import WaitingOperations
 from kraft.errors import (
     INVALID_REQUIRED_ACKS,
@@ -75,22 +74,6 @@ from kraft.image.publishing import Image, ImageDelta
 
 #: Partitions whose ISR is checked in one call; the others follow in the next calls.
 ISR_CHECKS_AT_ONCE = 500
-
-
-@dataclass(frozen=True, slots=True)
-class ReplicationSettings:
-    """Settings of the replication, with Kafka's defaults (ms)."""
-
-    #: replica.lag.time.max.ms
-    max_lag_ms: float = 30_000.0
-    fetcher: FetcherSettings = field(default_factory=FetcherSettings)
-    #: max.incremental.fetch.session.cache.slots
-    max_fetch_sessions: int = DEFAULT_MAX_SESSIONS
-    #: Whether consumers are sent to a replica of their rack (RackAwareReplicaSelector).
-    is_rack_aware: bool = False
-
-
-DEFAULT_SETTINGS = ReplicationSettings()
 
 
 class ReplicaManager(PartitionOutcomes):
@@ -168,15 +151,27 @@ class ReplicaManager(PartitionOutcomes):
 
     # -- metadata
 
+    def note_time(self, now_ms: float) -> None:
+        """Set the time of the next `delta_steps`."""
+        self._now_ms = now_ms
+
     def apply_delta(
         self, table: PartitionTable, delta: ImageDelta, image: Image, now_ms: float
     ) -> None:
-        """Create, delete, lead and follow replicas as the metadata now says.
+        """Create, delete, lead and follow replicas as the metadata now says."""
+        self._now_ms = now_ms
+        for _ in self.delta_steps(table, delta, image):
+            pass
 
+    def delta_steps(
+        self, table: PartitionTable, delta: ImageDelta, image: Image
+    ) -> Iterator[PartitionId]:
+        """Apply a delta, of which many partitions may have changed; yield after each.
+
+        Requests may be served between two steps, but the next delta begins after the last one.
         ``table`` is the one of ``image``. Replicas are deleted first: a topic of the same name may
         have been created again.
         """
-        self._now_ms = now_ms
         self._table = table
         context = self.context
         context.brokers.apply_delta(delta)
@@ -192,11 +187,14 @@ class ReplicaManager(PartitionOutcomes):
             ]
         for id in gone:
             self._delete(id)
+            yield id
         for local in changes.leaders:
             self.fetching.stop(local.id)
             self._lead(local)
+            yield local.id
         for local in changes.followers:
             self._follow(local)
+            yield local.id
         self.fetching.remove_idle_fetchers()
 
     def _rows(self) -> np.ndarray[Any, np.dtype[np.int32]]:
@@ -466,9 +464,10 @@ class ReplicaManager(PartitionOutcomes):
         *,
         at_least_one: bool,
     ) -> FetchedPartition:
+        error = 0 if request.error_of is None else request.error_of(fetch.id)
         partition = self.partitions.get(fetch.id)
-        if partition is None:
-            return FetchedPartition(fetch.id, self._absence_error(fetch.id))
+        if error or partition is None:
+            return FetchedPartition(fetch.id, error or self._absence_error(fetch.id))
         if request.is_from_follower:
             error = partition.epoch_error(
                 fetch.leader_epoch, needs_leader=True

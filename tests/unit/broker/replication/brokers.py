@@ -22,8 +22,9 @@ from kraft.broker.replication.messages import (
 from kraft.broker.replication.partition import ALL_IN_SYNC, HostedPartition
 from kraft.broker.replication.ports import LogStore
 from kraft.broker.replication.replica_fetching import FetchToSend
-from kraft.broker.replication.replica_manager import ReplicaManager, ReplicationSettings
+from kraft.broker.replication.replica_manager import ReplicaManager
 from kraft.broker.replication.replication_output import ReplicationOutput
+from kraft.broker.replication.settings import ReplicationSettings
 from kraft.image.publishing import Image, ImageDelta, ImagePublishing, Phase
 from kraft.image.replay import MetadataState
 from kraft.records import Record, Uuid

@@ -15,7 +15,7 @@ from kraft.broker.replication.messages import (
     ReceivedPartition,
 )
 from kraft.broker.replication.replica_fetching import OffsetQuery
-from kraft.broker.replication.replica_manager import ReplicationSettings
+from kraft.broker.replication.settings import ReplicationSettings
 from kraft.errors import (
     FENCED_LEADER_EPOCH,
     NONE,

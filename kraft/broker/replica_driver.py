@@ -1,0 +1,399 @@
+"""Drive the replica manager: requests become futures, its output becomes requests to other nodes.
+
+`ReplicaDriver` calls the manager with one event at a time, then carries out what it returns:
+answers, Fetch and ListOffsets to leaders, AlterPartition, directory assignments, and its next
+timer. It is the publisher that gives the manager the metadata.
+
+Invariants:
+- Every request of the manager ends in one call of the manager: with the response, or with None if
+  the peer did not answer. The manager decides about retries.
+- The metadata are applied from the registration of this process on; before it they may show this
+  broker as the leader of an earlier life. The first delta is full.
+- A delta of many partitions is applied in slices of `TURN_MS`; requests are served between them.
+
+Runs on the event loop. Called by the APIs and group coordinators of a broker. Rules: Kafka's
+``ReplicaManager``, ``ReplicaFetcherThread``, ``DefaultAlterPartitionManager`` (4.3.1).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from itertools import islice
+from typing import Any, Protocol, cast
+
+from typing_extensions import Buffer
+
+from kraft._core.bytes.produced_batch import ProducedBatch
+from kraft._core.table.table import PartitionTable
+from kraft.broker.directory_assignments import DirectoryAssignments
+from kraft.broker.leader_links import LeaderLinks
+from kraft.broker.replication.messages import (
+    BrokerFetchRequest,
+    BrokerFetchResponse,
+    DeletedRecords,
+    IsrChangeResponse,
+    IsrProposal,
+    PartitionId,
+    ProducedPartition,
+)
+from kraft.broker.replication.replica_fetching import FetchToSend, OffsetQuery
+from kraft.broker.replication.replica_manager import ReplicaManager
+from kraft.broker.replication.replication_output import ReplicationOutput
+from kraft.broker.replication_rpcs import alter_partition_request, isr_change_response
+from kraft.broker.request_channels import (
+    ActiveControllerChannel,
+    BrokerChannel,
+    RequestChannel,
+)
+from kraft.errors import KraftError
+from kraft.image.publishing import Image, ImageDelta
+from kraft.protocol.alter_partition import ALTER_PARTITION, AlterPartitionResponseData
+
+#: How long one piece of work lasts before the loop serves the network again.
+TURN_MS = 3.0
+#: Partitions of a Produce or DeleteRecords that are handled at once.
+PARTITIONS_AT_ONCE = 50
+#: The time for requests to the controller and to leaders (replica.socket.timeout.ms).
+REQUEST_TIMEOUT_MS = 30_000.0
+
+Batch = ProducedBatch | Buffer
+Produced = dict[PartitionId, ProducedPartition]
+Deleted = dict[PartitionId, DeletedRecords]
+
+logger = logging.getLogger(__name__)
+
+
+class NotedLog(Protocol):
+    """A log that keeps the high watermark for checkpoints and retention."""
+
+    high_watermark: int
+
+
+class ReplicaDriver:
+    """The running replica manager of a broker; create it on the event loop.
+
+    ``channels`` returns a new channel to a broker, None while its address is unknown. ``table``
+    returns the table of the published images.
+    """
+
+    name = "ReplicaManager"
+
+    def __init__(
+        self,
+        manager: ReplicaManager,
+        *,
+        channels: Callable[[int], BrokerChannel | None],
+        isr_channel: ActiveControllerChannel,
+        directory_channel: RequestChannel,
+        broker_id: int,
+        table: Callable[[], PartitionTable],
+        request_timeout_ms: float = REQUEST_TIMEOUT_MS,
+    ) -> None:
+        self.manager = manager
+        self._loop = asyncio.get_running_loop()
+        self._isr_channel = isr_channel
+        self._broker_id = broker_id
+        self._table = table
+        self._timeout_ms = request_timeout_ms
+        #: Called after each event that may have changed roles or high watermarks.
+        self.after_step: list[Callable[[], None]] = []
+        self._links = LeaderLinks(channels, broker_id, manager.partitions, request_timeout_ms)
+        self._assignments = DirectoryAssignments(
+            directory_channel,
+            broker_id,
+            lambda: manager.context.broker_epoch,
+            self._is_assignment_needed,
+            timeout_ms=request_timeout_ms,
+        )
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_stepping = False
+        self._has_more_output = False
+        self._is_begun = False
+        self._is_closed = False
+        #: The metadata from before `begin`, which are applied then.
+        self._early: Image | None = None
+        self._deltas: deque[tuple[PartitionTable, ImageDelta, Image]] = deque()
+        self._steps: Iterator[PartitionId] | None = None
+        #: A delta failed: the next one must be full.
+        self._needs_full = False
+        self._settled: asyncio.Future[None] | None = None
+
+    @property
+    def now_ms(self) -> float:
+        """The time of the manager's events, by the loop's clock."""
+        return self._loop.time() * 1000
+
+    # -- metadata
+
+    def begin(self, broker_epoch: int) -> None:
+        """Apply the metadata from now on: they contain the registration with this epoch."""
+        self.manager.set_broker_epoch(broker_epoch)
+        if self._is_begun:
+            return
+        self._is_begun = True
+        if self._early is not None:
+            early, self._early = self._early, None
+            self.on_metadata_update(ImageDelta(None, early), early)
+
+    def on_metadata_update(self, delta: ImageDelta, image: Image) -> None:
+        """Apply a delta, in slices if it changes many partitions."""
+        if self._is_closed:
+            return
+        if not self._is_begun:
+            self._early = image
+            return
+        if self._needs_full:
+            self._needs_full = False
+            delta = ImageDelta(None, image)
+        # A snapshot that is loaded meanwhile brings another table.
+        self._deltas.append((self._table(), delta, image))
+        if self._steps is None:
+            self._apply_slice()
+
+    def _apply_slice(self) -> None:
+        """Apply deltas for `TURN_MS`, then let the loop go on."""
+        if self._is_closed:
+            return
+        self.manager.note_time(self.now_ms)
+        try:
+            is_done = self._apply_until(time.perf_counter() + TURN_MS / 1000)
+        except Exception:
+            logger.exception("metadata were not applied: all of them are applied again")
+            self._needs_full, is_done = True, True
+            self._steps = None
+            self._deltas.clear()
+        if is_done:
+            self._links.close_unused(self.manager.fetching.leaders)
+            if self._settled is not None:
+                self._settled.set_result(None)
+                self._settled = None
+        else:
+            self._loop.call_soon(self._apply_slice)
+        self._after()
+
+    def _apply_until(self, end_s: float) -> bool:
+        """Apply deltas until a time of ``perf_counter``; return whether all are applied."""
+        while self._steps is not None or self._deltas:
+            if self._steps is None:
+                self._steps = self.manager.delta_steps(*self._deltas[0])
+            if next(self._steps, None) is None:
+                self._steps = None
+                self._deltas.popleft()
+            elif time.perf_counter() >= end_s:
+                return False
+        return True
+
+    async def settled(self) -> None:
+        """Wait until all metadata that were published are applied."""
+        while self._steps is not None or self._deltas:
+            if self._settled is None:
+                self._settled = self._loop.create_future()
+            await asyncio.shield(self._settled)
+
+    def directory_failed(self, directory: bytes) -> None:
+        """Take all replicas in a log directory offline; may be called by any thread.
+
+        A log directory may fail within a call of the manager: this comes after it.
+        """
+        self._loop.call_soon_threadsafe(self._directory_failed, directory)
+
+    def _directory_failed(self, directory: bytes) -> None:
+        self.manager.directory_failed(directory, self.now_ms)
+        self._after()
+
+    def note_high_watermarks(self) -> None:
+        """Give the logs their high watermarks, for checkpoints and retention."""
+        for partition in self.manager.partitions.values():
+            if partition.log is not None:
+                cast(NotedLog, partition.log).high_watermark = partition.high_watermark
+
+    # -- requests of clients and followers
+
+    def produce(
+        self, batches: Mapping[PartitionId, Batch], acks: int, timeout_ms: float
+    ) -> asyncio.Future[Produced]:
+        """Append validated batches; see `ReplicaManager.produce`."""
+        if len(batches) > PARTITIONS_AT_ONCE:
+            return self._spawn(self._produce_in_slices(batches, acks, timeout_ms))
+        answer: asyncio.Future[Produced] = self._loop.create_future()
+        # The manager passes a batch on to the log, and looks at nothing in it.
+        appended = cast(Mapping[PartitionId, Buffer], batches)
+        self.manager.produce(answer, appended, acks, timeout_ms, self.now_ms)
+        self._after()
+        return answer
+
+    async def _produce_in_slices(
+        self, batches: Mapping[PartitionId, Batch], acks: int, timeout_ms: float
+    ) -> Produced:
+        deadline = self.now_ms + timeout_ms
+        answers = []
+        rest = iter(batches.items())
+        while part := dict(islice(rest, PARTITIONS_AT_ONCE)):
+            answers.append(self.produce(part, acks, max(deadline - self.now_ms, 0.0)))
+            await asyncio.sleep(0)
+        return _joined(await asyncio.gather(*answers))
+
+    def fetch(self, request: BrokerFetchRequest) -> asyncio.Future[BrokerFetchResponse]:
+        """Read for a follower or a consumer; see `ReplicaManager.fetch`."""
+        answer: asyncio.Future[BrokerFetchResponse] = self._loop.create_future()
+        self.manager.fetch(answer, request, self.now_ms)
+        self._after()
+        return answer
+
+    def delete_records(
+        self, offsets: Mapping[PartitionId, int], timeout_ms: float
+    ) -> asyncio.Future[Deleted]:
+        """Delete the records before offsets; see `ReplicaManager.delete_records`."""
+        if len(offsets) > PARTITIONS_AT_ONCE:
+            return self._spawn(self._delete_in_slices(offsets, timeout_ms))
+        answer: asyncio.Future[Deleted] = self._loop.create_future()
+        self.manager.delete_records(answer, offsets, timeout_ms, self.now_ms)
+        self._after()
+        return answer
+
+    async def _delete_in_slices(
+        self, offsets: Mapping[PartitionId, int], timeout_ms: float
+    ) -> Deleted:
+        deadline = self.now_ms + timeout_ms
+        answers = []
+        rest = iter(offsets.items())
+        while part := dict(islice(rest, PARTITIONS_AT_ONCE)):
+            answers.append(self.delete_records(part, max(deadline - self.now_ms, 0.0)))
+            await asyncio.sleep(0)
+        return _joined(await asyncio.gather(*answers))
+
+    # -- the manager's output
+
+    def _after(self) -> None:
+        """Carry out what the manager has to do after an event."""
+        self._has_more_output = True
+        if self._is_stepping or self._is_closed:
+            # The loop below takes the output of a call from `after_step`.
+            return
+        self._is_stepping = True
+        try:
+            while self._has_more_output:
+                self._has_more_output = False
+                output = self.manager.take_output(self.now_ms)
+                self._carry_out(output)
+                for call in self.after_step:
+                    call()
+            self._wake_at(output.wake_at_ms)
+        finally:
+            self._is_stepping = False
+
+    def _carry_out(self, output: ReplicationOutput) -> None:
+        for answer in output.answers:
+            future = cast("asyncio.Future[Any]", answer.token)
+            # A connection that is closed cancels the requests that wait for it.
+            if not future.done():
+                future.set_result(answer.response)
+        for fetch in output.fetches:
+            self._spawn(self._fetch(fetch))
+        for query in output.queries:
+            self._spawn(self._query(query))
+        if output.isr_changes is not None:
+            self._spawn(self._alter_partition(output.isr_changes))
+        if output.directories:
+            self._assignments.report(output.directories)
+
+    def _wake_at(self, at_ms: float) -> None:
+        """Set the timer; one that is set for an earlier time stays, and sets the next one."""
+        timer = self._timer
+        if at_ms == float("inf") or (timer is not None and timer.when() * 1000 <= at_ms):
+            return
+        if timer is not None:
+            timer.cancel()
+        self._timer = self._loop.call_at(at_ms / 1000, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        self.manager.tick(self.now_ms)
+        self._after()
+
+    def _spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.error("a request of the replication failed", exc_info=error)
+
+    # -- requests to other nodes
+
+    async def _fetch(self, fetch: FetchToSend) -> None:
+        response = await self._links.fetch(fetch)
+        if not self._is_closed:
+            self.manager.fetched(fetch.leader_id, fetch.number, response, self.now_ms)
+            self._after()
+
+    async def _query(self, query: OffsetQuery) -> None:
+        listed = await self._links.list_offset(query)
+        if not self._is_closed:
+            self.manager.offset_listed(query, listed, self.now_ms)
+            self._after()
+
+    async def _alter_partition(self, proposals: list[IsrProposal]) -> None:
+        response: IsrChangeResponse | None = None
+        channel = self._isr_channel
+        request = alter_partition_request(
+            self._broker_id, self.manager.context.broker_epoch, proposals, channel.versions
+        )
+        try:
+            response = isr_change_response(
+                await channel.call(
+                    ALTER_PARTITION,
+                    request,
+                    AlterPartitionResponseData,
+                    timeout_ms=self._timeout_ms,
+                )
+            )
+        except (KraftError, OSError) as error:
+            logger.warning("no answer to %d changes of ISRs: %s", len(proposals), error)
+        if not self._is_closed:
+            self.manager.isr_answered(response, self.now_ms)
+            self._after()
+
+    def _is_assignment_needed(self, id: PartitionId, directory: bytes) -> bool:
+        """Return whether the metadata do not show a replica in its directory yet."""
+        partition = self.manager.partitions.get(id)
+        return (
+            partition is not None
+            and partition.log is not None
+            and partition.directory == directory
+            and partition.assignment is not None
+            and partition.assignment.directory != directory
+        )
+
+    # -- the end
+
+    def begin_controlled_shutdown(self) -> None:
+        """Stop fetching replicas that lose their leader, or leave the ISR, from now on."""
+        self.manager.begin_controlled_shutdown()
+
+    def close(self) -> None:
+        """Stop: no more requests are sent, timers and connections end.
+
+        Requests of clients that wait are not answered: their connections close.
+        """
+        self._is_closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._settled is not None:
+            self._settled.cancel()
+        for task in self._tasks:
+            task.cancel()
+        self._assignments.close()
+        self._links.close()
+
+
+def _joined(parts: list[dict[PartitionId, Any]]) -> dict[PartitionId, Any]:
+    return {id: outcome for part in parts for id, outcome in part.items()}
