@@ -11,7 +11,7 @@ Kafka's ``LogManager.getOrCreateLog``, ``Partition.createLogInAssignedDirectoryI
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 
 from typing_extensions import Buffer
@@ -21,6 +21,7 @@ from kraft._core.log.epoch_cache import EpochEndOffset
 from kraft.broker.log.log_directory import LogDirectory
 from kraft.broker.log.log_manager import LogManager
 from kraft.broker.log.partition_log import Appended, PartitionLog
+from kraft.broker.replication.local_changes import LocalPartition
 from kraft.broker.replication.messages import OffsetAtTime, PartitionId
 from kraft.broker.replication.partition import HostedPartition
 from kraft.broker.replication.ports import DataSlice, StoredLog
@@ -114,8 +115,26 @@ class DirectoryLogStore:
         """Return the id of a log directory, 16 bytes."""
         return self._ids[directory]
 
+    def create_missing(self, partitions: Iterable[LocalPartition]) -> None:
+        """Create the logs of partitions that have none: each takes some writes to the device.
+
+        May run in another thread, while no other call of the store runs. A failure is not raised:
+        `open` meets it again.
+        """
+        for local in partitions:
+            with suppress(StorageError):
+                self._found_or_created(local.id, local.topic, local.assignment.directory)
+
     def open(self, partition: PartitionId, topic: str, directory: bytes) -> StoredLog:
         """Return the log of a partition; see `LogStore.open`."""
+        log = self._found_or_created(partition, topic, directory)
+        _, count = self._topics.get(partition.topic_id, ("", 0))
+        self._topics[partition.topic_id] = topic, count + 1
+        return StoredLog(LocalReplicaLog(log), self._ids[log.directory], log.high_watermark)
+
+    def _found_or_created(
+        self, partition: PartitionId, topic: str, directory: bytes
+    ) -> PartitionLog:
         log = self._found(topic, partition.partition)
         if log is not None and not _is_of(log, partition.topic_id):
             self.logs.set_aside(topic, partition.partition)
@@ -124,9 +143,7 @@ class DirectoryLogStore:
             log = self.logs.create(
                 topic, partition.partition, Uuid(partition.topic_id), self._target(directory)
             )
-        _, count = self._topics.get(partition.topic_id, ("", 0))
-        self._topics[partition.topic_id] = topic, count + 1
-        return StoredLog(LocalReplicaLog(log), self._ids[log.directory], log.high_watermark)
+        return log
 
     def _found(self, topic: str, partition: int) -> PartitionLog | None:
         """Return a partition's log, None without one. Raises `StorageError` if it is offline."""
@@ -176,17 +193,20 @@ class DirectoryLogStore:
             if log is not None and _is_of(log, partition.topic_id):
                 self.logs.delete(topic, partition.partition)
 
-    def set_aside_strays(self, hosted: Iterable[HostedPartition]) -> Iterator[PartitionLog]:
-        """Rename the directories of the partitions that are not ``hosted``; yield their logs.
+    def strays(self, hosted: Iterable[HostedPartition]) -> list[PartitionLog]:
+        """Return the logs of the partitions that are not ``hosted``.
 
-        Called after the first metadata: they were deleted or moved while this broker was down.
+        After the first metadata these are partitions that were deleted, or moved to other brokers,
+        while this broker was down.
         """
         known = {(partition.topic, partition.id.partition) for partition in hosted}
-        for log in list(self.logs.logs()):
-            if (log.topic, log.partition) not in known:
-                with suppress(StorageError):
-                    self.logs.set_aside(log.topic, log.partition)
-                    yield log
+        return [log for log in self.logs.logs() if (log.topic, log.partition) not in known]
+
+    def set_aside(self, strays: Iterable[PartitionLog]) -> None:
+        """Rename the directories of logs to `-stray`; may run in a thread as `create_missing`."""
+        for log in strays:
+            with suppress(StorageError):
+                self.logs.set_aside(log.topic, log.partition)
 
 
 def _is_of(log: PartitionLog, topic_id: bytes) -> bool:

@@ -9,7 +9,7 @@ Invariants:
   the peer did not answer. The manager decides about retries.
 - The metadata are applied from the registration of this process on; before it they may show this
   broker as the leader of an earlier life. The first delta is full.
-- A delta of many partitions is applied in slices of `TURN_MS`; requests are served between them.
+- Requests are served between the slices of a large delta: see ``metadata_steps``.
 
 Runs on the event loop. Called by the APIs and group coordinators of a broker. Rules: Kafka's
 ``ReplicaManager``, ``ReplicaFetcherThread``, ``DefaultAlterPartitionManager`` (4.3.1).
@@ -19,11 +19,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
-from collections import deque
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from itertools import islice
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 from typing_extensions import Buffer
 
@@ -31,6 +29,8 @@ from kraft._core.bytes.produced_batch import ProducedBatch
 from kraft._core.table.table import PartitionTable
 from kraft.broker.directory_assignments import DirectoryAssignments
 from kraft.broker.leader_links import LeaderLinks
+from kraft.broker.log_store import DirectoryLogStore, LocalReplicaLog
+from kraft.broker.metadata_steps import MetadataSteps
 from kraft.broker.replication.messages import (
     BrokerFetchRequest,
     BrokerFetchResponse,
@@ -53,8 +53,6 @@ from kraft.errors import KraftError
 from kraft.image.publishing import Image, ImageDelta
 from kraft.protocol.alter_partition import ALTER_PARTITION, AlterPartitionResponseData
 
-#: How long one piece of work lasts before the loop serves the network again.
-TURN_MS = 3.0
 #: Partitions of a Produce or DeleteRecords that are handled at once.
 PARTITIONS_AT_ONCE = 50
 #: The time for requests to the controller and to leaders (replica.socket.timeout.ms).
@@ -67,17 +65,11 @@ Deleted = dict[PartitionId, DeletedRecords]
 logger = logging.getLogger(__name__)
 
 
-class NotedLog(Protocol):
-    """A log that keeps the high watermark for checkpoints and retention."""
-
-    high_watermark: int
-
-
 class ReplicaDriver:
     """The running replica manager of a broker; create it on the event loop.
 
-    ``channels`` returns a new channel to a broker, None while its address is unknown. ``table``
-    returns the table of the published images.
+    ``store`` has the logs of ``manager``. ``channels`` returns a new channel to a broker, None
+    while its address is unknown. ``table`` returns the table of the published images.
     """
 
     name = "ReplicaManager"
@@ -86,6 +78,7 @@ class ReplicaDriver:
         self,
         manager: ReplicaManager,
         *,
+        store: DirectoryLogStore,
         channels: Callable[[int], BrokerChannel | None],
         isr_channel: ActiveControllerChannel,
         directory_channel: RequestChannel,
@@ -113,15 +106,8 @@ class ReplicaDriver:
         self._timer: asyncio.TimerHandle | None = None
         self._is_stepping = False
         self._has_more_output = False
-        self._is_begun = False
         self._is_closed = False
-        #: The metadata from before `begin`, which are applied then.
-        self._early: Image | None = None
-        self._deltas: deque[tuple[PartitionTable, ImageDelta, Image]] = deque()
-        self._steps: Iterator[PartitionId] | None = None
-        #: A delta failed: the next one must be full.
-        self._needs_full = False
-        self._settled: asyncio.Future[None] | None = None
+        self._metadata = MetadataSteps(manager, store, table, self._applied)
 
     @property
     def now_ms(self) -> float:
@@ -133,67 +119,21 @@ class ReplicaDriver:
     def begin(self, broker_epoch: int) -> None:
         """Apply the metadata from now on: they contain the registration with this epoch."""
         self.manager.set_broker_epoch(broker_epoch)
-        if self._is_begun:
-            return
-        self._is_begun = True
-        if self._early is not None:
-            early, self._early = self._early, None
-            self.on_metadata_update(ImageDelta(None, early), early)
+        self._metadata.begin()
 
     def on_metadata_update(self, delta: ImageDelta, image: Image) -> None:
-        """Apply a delta, in slices if it changes many partitions."""
-        if self._is_closed:
-            return
-        if not self._is_begun:
-            self._early = image
-            return
-        if self._needs_full:
-            self._needs_full = False
-            delta = ImageDelta(None, image)
-        # A snapshot that is loaded meanwhile brings another table.
-        self._deltas.append((self._table(), delta, image))
-        if self._steps is None:
-            self._apply_slice()
-
-    def _apply_slice(self) -> None:
-        """Apply deltas for `TURN_MS`, then let the loop go on."""
-        if self._is_closed:
-            return
-        self.manager.note_time(self.now_ms)
-        try:
-            is_done = self._apply_until(time.perf_counter() + TURN_MS / 1000)
-        except Exception:
-            logger.exception("metadata were not applied: all of them are applied again")
-            self._needs_full, is_done = True, True
-            self._steps = None
-            self._deltas.clear()
-        if is_done:
-            self._links.close_unused(self.manager.fetching.leaders)
-            if self._settled is not None:
-                self._settled.set_result(None)
-                self._settled = None
-        else:
-            self._loop.call_soon(self._apply_slice)
-        self._after()
-
-    def _apply_until(self, end_s: float) -> bool:
-        """Apply deltas until a time of ``perf_counter``; return whether all are applied."""
-        while self._steps is not None or self._deltas:
-            if self._steps is None:
-                self._steps = self.manager.delta_steps(*self._deltas[0])
-            if next(self._steps, None) is None:
-                self._steps = None
-                self._deltas.popleft()
-            elif time.perf_counter() >= end_s:
-                return False
-        return True
+        """Apply a delta; see `MetadataSteps`."""
+        self._metadata.add(delta, image)
 
     async def settled(self) -> None:
-        """Wait until all metadata that were published are applied."""
-        while self._steps is not None or self._deltas:
-            if self._settled is None:
-                self._settled = self._loop.create_future()
-            await asyncio.shield(self._settled)
+        """Wait until all metadata that were published are applied, or the driver is closed."""
+        await self._metadata.settled()
+
+    def _applied(self) -> None:
+        """Go on after a part of the metadata was applied."""
+        if self._metadata.is_idle:
+            self._links.close_unused(self.manager.fetching.leaders)
+        self._after()
 
     def directory_failed(self, directory: bytes) -> None:
         """Take all replicas in a log directory offline; may be called by any thread.
@@ -209,8 +149,9 @@ class ReplicaDriver:
     def note_high_watermarks(self) -> None:
         """Give the logs their high watermarks, for checkpoints and retention."""
         for partition in self.manager.partitions.values():
-            if partition.log is not None:
-                cast(NotedLog, partition.log).high_watermark = partition.high_watermark
+            log = partition.log
+            if isinstance(log, LocalReplicaLog):
+                log.stored.high_watermark = partition.high_watermark
 
     # -- requests of clients and followers
 
@@ -382,13 +323,13 @@ class ReplicaDriver:
     def close(self) -> None:
         """Stop: no more requests are sent, timers and connections end.
 
-        Requests of clients that wait are not answered: their connections close.
+        Requests of clients that wait are not answered: their connections close. Await `settled`
+        before the logs are closed: a thread may be creating some.
         """
         self._is_closed = True
         if self._timer is not None:
             self._timer.cancel()
-        if self._settled is not None:
-            self._settled.cancel()
+        self._metadata.close()
         for task in self._tasks:
             task.cancel()
         self._assignments.close()

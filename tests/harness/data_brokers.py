@@ -301,6 +301,7 @@ class DataBroker:
         self.isr_channel = LocalChannel(cluster.links, id, CONTROLLER)
         self.driver = self.replicas = ReplicaDriver(
             self.manager,
+            store=self.store,
             channels=self._channel_to,
             isr_channel=self.isr_channel,
             directory_channel=LocalChannel(cluster.links, id, CONTROLLER),

@@ -165,12 +165,12 @@ class ReplicaManager(PartitionOutcomes):
 
     def delta_steps(
         self, table: PartitionTable, delta: ImageDelta, image: Image
-    ) -> Iterator[PartitionId]:
-        """Apply a delta, of which many partitions may have changed; yield after each.
+    ) -> Iterator[Sequence[LocalPartition]]:
+        """Apply a delta; yield after each partition, and the new ones before the first is applied.
 
-        Requests may be served between two steps, but the next delta begins after the last one.
-        ``table`` is the one of ``image``. Replicas are deleted first: a topic of the same name may
-        have been created again.
+        The caller may create the logs of the partitions that it gets before the next step, and
+        serve requests meanwhile; the next delta begins after the last step. ``table`` is the one of
+        ``image``. Replicas are deleted first: a topic of the same name may have been created again.
         """
         self._table = table
         context = self.context
@@ -187,14 +187,16 @@ class ReplicaManager(PartitionOutcomes):
             ]
         for id in gone:
             self._delete(id)
-            yield id
+            yield ()
+        both = (*changes.leaders, *changes.followers)
+        yield [local for local in both if local.id not in self.partitions]
         for local in changes.leaders:
             self.fetching.stop(local.id)
             self._lead(local)
-            yield local.id
+            yield ()
         for local in changes.followers:
             self._follow(local)
-            yield local.id
+            yield ()
         self.fetching.remove_idle_fetchers()
 
     def _rows(self) -> np.ndarray[Any, np.dtype[np.int32]]:
