@@ -27,7 +27,7 @@ from kraft.protocol.join_group import JoinGroupResponseData
 from kraft.protocol.sync_group import SyncGroupResponseData
 from tests.differential.group_order import JavaHashMap
 from tests.differential.kafka import Kafka
-from tests.harness.group_log import APPEND_ERRORS, MemoryLog, raw_records
+from tests.harness.group_log import APPEND_ERRORS, MemoryLog, load_coordinator, raw_records
 from tests.harness.group_steps import GROUPS, VERSION, Step, StepGenerator
 from tests.harness.message_json import as_json
 
@@ -60,7 +60,7 @@ class OurGroups:
         self.now_ms = _START_MS
         self.high_watermark = 0
         self.coordinator = GroupCoordinator(config, self.log)
-        self.coordinator.loaded(self.now_ms, self.high_watermark)
+        load_coordinator(self.coordinator, (), self.high_watermark, self.now_ms)
 
     def take(self, step: Step, random_id: str) -> list[GroupReply]:
         coordinator = self.coordinator
@@ -86,9 +86,7 @@ class OurGroups:
         self.log.truncate(self.high_watermark)
         self._taken = len(self.log.batches)
         self.coordinator = GroupCoordinator(self.config, self.log)
-        for batch in self.log.batches:
-            self.coordinator.load(batch, self.high_watermark)
-        self.coordinator.loaded(self.now_ms, self.high_watermark)
+        load_coordinator(self.coordinator, self.log.batches, self.high_watermark, self.now_ms)
         return replies
 
     def take_records(self) -> list[list[list[str | None]]]:

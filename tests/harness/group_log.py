@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from typing_extensions import Buffer
 
 from kraft._core.bytes.batch import assign_offsets
 from kraft._core.bytes.batch_records import iterate
+from kraft.broker.groups import GroupCoordinator
 from kraft.broker.groups.records import decode_group, decode_key, decode_offset
 from kraft.errors import (
     KAFKA_STORAGE_ERROR,
@@ -64,6 +67,18 @@ class MemoryLog:
     def records(self) -> list[tuple[object, object]]:
         """Return the typed keys and values of all records."""
         return [record for batch in self.batches for record in typed_records(batch)]
+
+
+def load_coordinator(
+    coordinator: GroupCoordinator, batches: Iterable[Buffer], high_watermark: int, now_ms: int
+) -> None:
+    """Give a coordinator its log, and let it decide from now on."""
+    for batch in batches:
+        for _ in coordinator.load(batch, high_watermark):
+            pass
+    for _ in coordinator.finish_loading(now_ms):
+        pass
+    coordinator.activate(now_ms, high_watermark)
 
 
 def typed_records(batch: Buffer) -> list[tuple[object, object]]:

@@ -18,7 +18,7 @@ from kraft.broker.groups.group import ClassicGroup, GroupState
 from kraft.broker.groups.writes import GroupReply
 from kraft.protocol.join_group import JoinGroupResponseData
 from kraft.protocol.offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponseGroup
-from tests.harness.group_log import APPEND_ERRORS, MemoryLog
+from tests.harness.group_log import APPEND_ERRORS, MemoryLog, load_coordinator
 from tests.harness.group_steps import GROUPS, Step, StepGenerator
 
 STEPS = 150
@@ -38,9 +38,7 @@ class Run:
     def loaded(self, log: MemoryLog | None = None) -> GroupCoordinator:
         log = self.log if log is None else log
         coordinator = GroupCoordinator(self.steps.config, log)
-        for batch in log.batches:
-            coordinator.load(batch, self.high_watermark)
-        coordinator.loaded(self.now_ms, self.high_watermark)
+        load_coordinator(coordinator, log.batches, self.high_watermark, self.now_ms)
         return coordinator
 
     def take(self, replies: list[GroupReply]) -> None:

@@ -22,5 +22,6 @@ class GroupCoordinatorConfig:
     offsets_retention_ms: int = 7 * 24 * 60 * 60_000
     offsets_retention_check_interval_ms: int = 600_000
     offsets_commit_timeout_ms: int = 5_000
+    offsets_topic_compression_codec: int = 0
     max_batch_bytes: int = 1_048_588
     cleanup_slice: int = 1_000

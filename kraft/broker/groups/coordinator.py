@@ -13,7 +13,7 @@ Source: ``GroupCoordinatorShard``, ``CoordinatorRuntime``, ``GroupCoordinatorSer
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
@@ -65,6 +65,8 @@ from kraft.protocol.sync_group import SyncGroupRequestData
 
 _CLEANUP: TimerKey = ("cleanup", "", "")
 _COMMIT_TIMEOUT: TimerKey = ("commit timeout", "", "")
+#: Groups whose members are expected in one step of loading: about a millisecond.
+_GROUPS_PER_STEP = 200
 #: The response to a request that fails, by the error code.
 ErrorResponse: TypeAlias = Callable[[int], GroupResponse]
 
@@ -125,29 +127,37 @@ class GroupCoordinator:
 
     # Loading and closing.
 
-    def load(self, batches: Buffer, high_watermark: int) -> None:
+    def load(self, batches: Buffer, high_watermark: int) -> Iterator[None]:
         """Replay whole batches of the log, in order, from its start to its end.
 
-        What is not below ``high_watermark`` now is committed by a later `advance`. Raises
-        CorruptRecordError or UnsupportedVersionError; the coordinator is closed then.
+        A generator of steps of about a millisecond. What is not below ``high_watermark`` now is
+        committed by a later `advance`. Raises CorruptRecordError or UnsupportedVersionError; the
+        coordinator is closed then.
         """
         assert self._replay is not None
         try:
-            self._replay.replay(batches, high_watermark)
+            yield from self._replay.replay(batches, high_watermark)
         except KraftError:
             self.close()
             raise
 
-    def loaded(self, now_ms: int, high_watermark: int) -> None:
-        """Begin to decide: the log is replayed."""
+    def finish_loading(self, now_ms: int) -> Iterator[None]:
+        """Prepare to decide, in steps as `load`: the log is replayed, and `activate` is next."""
         assert self._replay is not None
-        self._replay.finish(now_ms)
+        yield from self._replay.finish(now_ms)
+        groups = list(self._groups)
+        for start in range(0, len(groups), _GROUPS_PER_STEP):
+            self._membership.loaded(groups[start : start + _GROUPS_PER_STEP], now_ms)
+            yield
+
+    def activate(self, now_ms: int, high_watermark: int) -> list[GroupReply]:
+        """Begin to decide. Return the replies that are ready."""
+        assert self._replay is not None
         self._last_offset = self._replay.next_offset - 1
         self._replay = None
         self.state = CoordinatorState.ACTIVE
-        self._membership.loaded(now_ms)
         self.schedule_cleanup(now_ms)
-        self.advance(high_watermark, now_ms)
+        return self.advance(high_watermark, now_ms)
 
     def close(self) -> list[GroupReply]:
         """Answer all that waits with NOT_COORDINATOR: another broker leads the partition."""
@@ -388,7 +398,10 @@ class GroupCoordinator:
         """Return the batches of a decision, each with its records."""
         limit = self.config.max_batch_bytes
         builder = BatchBuilder(
-            timestamp_ms=now_ms, max_batch_size=limit, max_batch_records=len(write.records)
+            timestamp_ms=now_ms,
+            attributes=self.config.offsets_topic_compression_codec,
+            max_batch_size=limit,
+            max_batch_records=len(write.records),
         )
         for record in write.records:
             builder.append(record.value, record.key)

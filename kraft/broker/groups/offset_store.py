@@ -45,14 +45,17 @@ class OffsetStore:
         """Return the offsets of a topic, added if the group has none; for loading."""
         return self._groups.setdefault(group, {}).setdefault(topic, {})
 
-    def drop_empty(self) -> None:
-        """Remove topics and groups without offsets, which loading leaves."""
-        for group in [*self._groups]:
-            topics = self._groups[group]
-            for topic in [name for name, partitions in topics.items() if not partitions]:
-                del topics[topic]
-            if not topics:
-                del self._groups[group]
+    def group_ids(self) -> list[str]:
+        """Return the ids of all groups as they are now."""
+        return list(self._groups)
+
+    def drop_empty(self, group: str) -> None:
+        """Remove topics without offsets, which loading leaves, and a group without topics."""
+        topics = self._groups[group]
+        for topic in [name for name, partitions in topics.items() if not partitions]:
+            del topics[topic]
+        if not topics:
+            del self._groups[group]
 
     def load(self, group: str, topic: str, partition: int, value: bytes | None) -> None:
         """Set or remove an offset by a record that is committed."""

@@ -7,6 +7,7 @@ that returns a `Write` needs its record appended; None needs nothing. Source: th
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TypeAlias
 
 from kraft.broker.groups.config import GroupCoordinatorConfig
@@ -284,9 +285,9 @@ class Rebalances:
 
     # The coordinator as a whole.
 
-    def loaded(self, now_ms: int) -> None:
+    def loaded(self, groups: Iterable[ClassicGroup], now_ms: int) -> None:
         """Expect heartbeats of all members; rebalance groups over the maximum size."""
-        for group in self.groups:
+        for group in groups:
             for member in group.members.values():
                 self.schedule_heartbeat(group, member, now_ms)
             if len(group.members) > self.config.group_max_size:

@@ -11,6 +11,7 @@ Source: ``CoordinatorLoaderImpl``, ``GroupCoordinatorShard.replay``,
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from typing_extensions import Buffer
@@ -32,6 +33,8 @@ from kraft.errors import CorruptRecordError
 
 _COMMIT_MARKER = 1
 _OFFSET_KINDS = frozenset((b"\0\0", b"\0\1"))
+#: Records, or groups, of one step: about a millisecond.
+_STEP = 500
 
 
 class OffsetId(NamedTuple):
@@ -60,11 +63,12 @@ class OffsetsReplay:
         self._uncommitted_to = -1
         self.next_offset = 0
 
-    def replay(self, batches: Buffer, high_watermark: int) -> None:
-        """Apply whole batches, each once and in order.
+    def replay(self, batches: Buffer, high_watermark: int) -> Iterator[None]:
+        """Apply whole batches, each once and in order, in steps of about a millisecond.
 
         Raises CorruptRecordError or UnsupportedVersionError at a record that cannot be read.
         """
+        count = 0
         for batch in iterate(batches):
             self._uncommitted_to = -1 if batch.last_offset < high_watermark else batch.last_offset
             if batch.is_control:
@@ -76,16 +80,22 @@ class OffsetsReplay:
                     self._apply(_key_of(record), record.value)
                     if self._pending:
                         self._note_plain(record)
+                    count += 1
+                    if count % _STEP == 0:
+                        yield
             self._groups.stamp(batch.last_offset)
             self.next_offset = batch.next_offset
 
-    def finish(self, now_ms: int) -> None:
-        """Drop what is empty; date the state of groups that no record describes.
+    def finish(self, now_ms: int) -> Iterator[None]:
+        """Drop what is empty; date the state of groups that no record describes. In steps.
 
         Offsets of transactions that are still open do not count.
         """
         self._by_prefix.clear()
-        self._offsets.drop_empty()
+        for count, group_id in enumerate(self._offsets.group_ids(), 1):
+            self._offsets.drop_empty(group_id)
+            if count % _STEP == 0:
+                yield
         for group in self._simple:
             group.state_timestamp_ms = now_ms
 

@@ -46,9 +46,9 @@ class GroupCoordinators:
     ) -> tuple[GroupCoordinator, list[GroupReply]]:
         """Return the coordinator of a partition that this broker leads now, and replies.
 
-        A new one is loading: the caller gives it the log by `GroupCoordinator.load` and calls
-        `GroupCoordinator.loaded`. In a newer epoch the coordinator before it is closed, and its
-        replies are returned; in the same epoch it goes on.
+        A new one is loading: the caller gives it the log by `GroupCoordinator.load`, and calls
+        `GroupCoordinator.finish_loading` and `GroupCoordinator.activate`. In a newer epoch the
+        coordinator before it is closed, and its replies are returned; in the same epoch it goes on.
         """
         before = self._coordinators.get(partition)
         if before is not None and leader_epoch <= self._epochs[partition]:

@@ -28,7 +28,7 @@ from kraft.protocol.offset_fetch import (
     OffsetFetchResponseGroup,
 )
 from kraft.protocol.sync_group import SyncGroupRequestAssignment, SyncGroupRequestData
-from tests.harness.group_log import MemoryLog
+from tests.harness.group_log import MemoryLog, load_coordinator
 
 SUBSCRIPTION = b"\0\0\0\0\0\1\0\1t\xff\xff\xff\xff"  # topic t
 Response = TypeVar("Response")
@@ -53,9 +53,7 @@ class Driver:
         self._calls = 0
         self.coordinator = GroupCoordinator(self.config, self.log)
         high_watermark = min(high_watermark, self.log.end_offset)
-        for batch in self.log.batches:
-            self.coordinator.load(batch, high_watermark)
-        self.coordinator.loaded(self.now_ms, high_watermark)
+        load_coordinator(self.coordinator, self.log.batches, high_watermark, self.now_ms)
 
     def take(self, replies: list[GroupReply]) -> None:
         for call, response in replies:

@@ -40,7 +40,7 @@ from kraft.protocol.join_group import JoinGroupResponseData
 from kraft.protocol.list_groups import ListedGroup
 from kraft.protocol.offset_commit import OffsetCommitResponseData
 from kraft.protocol.offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponseGroup
-from tests.harness.group_log import MemoryLog
+from tests.harness.group_log import MemoryLog, load_coordinator
 from tests.unit.broker.groups.driving import Driver, commit, join
 
 CONTEXT = ClientContext("c", "/host", 9)
@@ -149,7 +149,7 @@ def test_a_damaged_log_closes_the_coordinator() -> None:
     builder.append(b"\0\4\0", offset_key("g", "t", 0))
     coordinator = GroupCoordinator(GroupCoordinatorConfig(), MemoryLog())
     with pytest.raises(CorruptRecordError):
-        coordinator.load(builder.finish(), 1)
+        list(coordinator.load(builder.finish(), 1))
     assert coordinator.state is CoordinatorState.CLOSED
 
 
@@ -157,11 +157,11 @@ def test_records_without_keys_and_of_other_kinds() -> None:
     builder = BatchBuilder()
     builder.append(b"value", b"\0\3\0\1g")  # a group of KIP-848
     coordinator = GroupCoordinator(GroupCoordinatorConfig(), MemoryLog())
-    coordinator.load(builder.finish(), 1)
+    list(coordinator.load(builder.finish(), 1))
     builder = BatchBuilder()
     builder.append(b"value", None)
     with pytest.raises(CorruptRecordError, match="no key"):
-        coordinator.load(builder.finish(), 1)
+        list(coordinator.load(builder.finish(), 1))
 
 
 def test_a_group_appears_when_its_record_is_committed() -> None:
@@ -317,7 +317,7 @@ def test_a_broker_coordinates_the_groups_of_its_partitions() -> None:
     assert coordinators.describe_group("b", 6).error_code == COORDINATOR_LOAD_IN_PROGRESS
     with pytest.raises(GroupError):
         coordinators.list_groups()
-    coordinator.loaded(0, 0)
+    load_coordinator(coordinator, (), 0, 0)
     assert coordinators.elect(0, 1, log) == (coordinator, [])
     [(_, elsewhere)] = coordinators.handle(1, CONTEXT, HeartbeatRequestData("a", 1, "m"), 0)
     assert elsewhere == HeartbeatResponseData(error_code=NOT_COORDINATOR)
