@@ -72,6 +72,9 @@ class ReplicaSlice(NamedTuple):
     def data(self) -> bytes:
         return b"".join(batch.data for batch in self.batches)
 
+    def read(self) -> bytes:
+        return self.data
+
 
 class AppendedBatch(NamedTuple):
     first_offset: int

@@ -22,6 +22,9 @@ class DataSlice(Protocol):
     def size(self) -> int:
         """Bytes."""
 
+    def read(self) -> Buffer:
+        """Return the bytes; may wait for the disk, and may run in another thread."""
+
 
 class AppendOutcome(Protocol):
     """The offsets of an appended batch; of a duplicate, those of the batch that is in the log."""

@@ -40,6 +40,9 @@ def fetch(partition: int, offset: int = 0) -> FetchPartition:
 class Records:
     size = 10
 
+    def read(self) -> bytes:
+        return bytes(self.size)
+
 
 def found(
     partition: int, high_watermark: int = 0, *, error: int = NONE, size: int = 0
