@@ -1,4 +1,4 @@
-"""The operations on a topic or on the cluster that a client may do, for its responses.
+"""The operations on a topic, a group or the cluster that a client may do, for its responses.
 
 Sources: Kafka's ``AclEntry.supportedOperations``, ``AuthHelper.authorizedOperations`` (4.3.1),
 KIP-430.
@@ -19,6 +19,13 @@ SUPPORTED_OPERATIONS: Final[Mapping[ResourceType, tuple[AclOperation, ...]]] = {
         AclOperation.CREATE,
         AclOperation.DELETE,
         AclOperation.ALTER,
+        AclOperation.DESCRIBE,
+        AclOperation.DESCRIBE_CONFIGS,
+        AclOperation.ALTER_CONFIGS,
+    ),
+    ResourceType.GROUP: (
+        AclOperation.READ,
+        AclOperation.DELETE,
         AclOperation.DESCRIBE,
         AclOperation.DESCRIBE_CONFIGS,
         AclOperation.ALTER_CONFIGS,
