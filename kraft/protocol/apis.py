@@ -105,6 +105,11 @@ from kraft.protocol.describe_acls import (
     DescribeAclsRequestData,
     DescribeAclsResponseData,
 )
+from kraft.protocol.describe_client_quotas import (
+    DESCRIBE_CLIENT_QUOTAS,
+    DescribeClientQuotasRequestData,
+    DescribeClientQuotasResponseData,
+)
 from kraft.protocol.describe_cluster import (
     DESCRIBE_CLUSTER,
     DescribeClusterRequestData,
@@ -183,6 +188,11 @@ from kraft.protocol.init_producer_id import (
 )
 from kraft.protocol.join_group import JOIN_GROUP, JoinGroupRequestData, JoinGroupResponseData
 from kraft.protocol.leave_group import LEAVE_GROUP, LeaveGroupRequestData, LeaveGroupResponseData
+from kraft.protocol.list_config_resources import (
+    LIST_CONFIG_RESOURCES,
+    ListConfigResourcesRequestData,
+    ListConfigResourcesResponseData,
+)
 from kraft.protocol.list_groups import LIST_GROUPS, ListGroupsRequestData, ListGroupsResponseData
 from kraft.protocol.list_offsets import (
     LIST_OFFSETS,
@@ -364,7 +374,9 @@ BROKER_RPCS: tuple[Rpc, ...] = (
     Rpc(DESCRIBE_LOG_DIRS, DescribeLogDirsRequestData, DescribeLogDirsResponseData),
     Rpc(DELETE_GROUPS, DeleteGroupsRequestData, DeleteGroupsResponseData),
     Rpc(OFFSET_DELETE, OffsetDeleteRequestData, OffsetDeleteResponseData),
+    Rpc(DESCRIBE_CLIENT_QUOTAS, DescribeClientQuotasRequestData, DescribeClientQuotasResponseData),
     Rpc(DESCRIBE_PRODUCERS, DescribeProducersRequestData, DescribeProducersResponseData),
+    Rpc(LIST_CONFIG_RESOURCES, ListConfigResourcesRequestData, ListConfigResourcesResponseData),
     Rpc(
         DESCRIBE_TOPIC_PARTITIONS,
         DescribeTopicPartitionsRequestData,
