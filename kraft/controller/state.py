@@ -20,6 +20,7 @@ from kraft.controller.config_schema import DEFAULT_RULES, ConfigRules
 from kraft.errors import BrokerIdNotRegisteredError
 from kraft.image import BrokerRegistration, ClusterState
 from kraft.image.configs import TOPIC
+from kraft.image.view import StateView
 
 ELR_FEATURE = "eligible.leader.replicas.version"
 MIN_ISR = "min.insync.replicas"
@@ -33,6 +34,13 @@ class ClusterMetadata(Protocol):
     def table(self) -> PartitionTable: ...
     @property
     def state(self) -> ClusterState: ...
+
+
+class ReadableMetadata(Protocol):
+    """The state apart from partitions, of a `ClusterMetadata` or of an image."""
+
+    @property
+    def state(self) -> StateView: ...
 
 
 class DecisionSettings(NamedTuple):

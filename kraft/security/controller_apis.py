@@ -1,6 +1,6 @@
-"""The operation on the cluster that each API of the controller listener needs as a whole.
+"""The operation on the cluster that each API of a controller or broker needs as a whole.
 
-The table has the APIs whose request is allowed or rejected as a whole. The others are checked by
+The tables have the APIs whose request is allowed or rejected as a whole. The others are checked by
 resource, with their own answers:
 
 ========================  ========================================================================
@@ -16,11 +16,12 @@ ApiVersions, SASL,        nothing (the owner or a renewer for the latter two)
 Renew-, ExpireDelegationToken
 ========================  ========================================================================
 
-Sources: Kafka's ``ControllerApis``, ``AclApis``, ``AuthHelper`` (4.3.1).
+Sources: Kafka's ``ControllerApis``, ``KafkaApis``, ``AclApis``, ``AuthHelper`` (4.3.1).
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from kraft.errors import ClusterAuthorizationError
@@ -47,18 +48,31 @@ _BY_OPERATION = {
     AclOperation.DESCRIBE: ("DescribeAcls", "DescribeQuorum", "ListPartitionReassignments"),
 }
 #: By Kafka's name of the API.
-CLUSTER_OPERATIONS: Final = {
+CLUSTER_OPERATIONS: Final[Mapping[str, AclOperation]] = {
     api_name: operation for operation, api_names in _BY_OPERATION.items() for api_name in api_names
+}
+#: The same for the APIs that a broker answers itself (``KafkaApis``). The controller checks the
+#: requests that brokers forward; the broker does so only for the owners of delegation tokens.
+BROKER_OPERATIONS: Final[Mapping[str, AclOperation]] = {
+    "DescribeAcls": AclOperation.DESCRIBE,
+    "DescribeClientQuotas": AclOperation.DESCRIBE_CONFIGS,
+    "DescribeUserScramCredentials": AclOperation.DESCRIBE,
+    "ListConfigResources": AclOperation.DESCRIBE_CONFIGS,
 }
 
 
-def check_cluster_operation(authorizer: Authorizer, context: RequestContext) -> None:
+def check_cluster_operation(
+    authorizer: Authorizer,
+    context: RequestContext,
+    operations: Mapping[str, AclOperation] = CLUSTER_OPERATIONS,
+) -> None:
     """Check the operation on the cluster that the API of ``context`` needs, if it needs one.
 
-    Raises ClusterAuthorizationError if it is denied, AuthorizerNotReadyError as
-    `Authorizer.authorize`. The principal of an Envelope's content is checked by another context.
+    ``operations`` are those of a controller, or `BROKER_OPERATIONS`. Raises
+    ClusterAuthorizationError if it is denied, AuthorizerNotReadyError as `Authorizer.authorize`.
+    The principal of an Envelope's content is checked by another context.
     """
-    operation = CLUSTER_OPERATIONS.get(context.api_name)
+    operation = operations.get(context.api_name)
     if operation is None:
         return
     action = Action(operation, ResourceType.CLUSTER, CLUSTER_NAME)

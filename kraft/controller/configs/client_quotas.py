@@ -26,7 +26,7 @@ from kraft.controller.decision import (
     Decision,
     Records,
 )
-from kraft.controller.state import ClusterMetadata
+from kraft.controller.state import ClusterMetadata, ReadableMetadata
 from kraft.errors import (
     InvalidRequestError,
     KraftError,
@@ -146,7 +146,7 @@ class QuotaFilter:
 
 
 def describe_client_quotas(
-    cluster: ClusterMetadata, filters: Sequence[QuotaFilter], *, is_strict: bool = False
+    cluster: ReadableMetadata, filters: Sequence[QuotaFilter], *, is_strict: bool = False
 ) -> dict[QuotaEntity, Mapping[str, float]]:
     """Return the quotas of every entity that all filters match; strictly, only if it has no other
     parts.

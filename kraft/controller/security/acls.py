@@ -24,7 +24,7 @@ from kraft.controller.decision import (
     in_chunks,
 )
 from kraft.controller.security.acl_hosts import host_refusal
-from kraft.controller.state import ClusterMetadata
+from kraft.controller.state import ClusterMetadata, ReadableMetadata
 from kraft.errors import (
     InvalidRequestError,
     KraftError,
@@ -167,7 +167,7 @@ def delete_acls(
 
 
 def describe_acls(
-    cluster: ClusterMetadata, wanted: AclFilter, *, has_authorizer: bool = True
+    cluster: ReadableMetadata, wanted: AclFilter, *, has_authorizer: bool = True
 ) -> list[AccessControl]:
     """Return the ACLs that a filter matches, in order. Raises SecurityDisabledError and
     InvalidRequestError.

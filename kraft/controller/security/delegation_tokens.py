@@ -22,7 +22,7 @@ from heapq import heappop, heappush
 from kraft import records
 from kraft.controller.arguments import MAX_INT64, check_integer
 from kraft.controller.decision import Decision, Records
-from kraft.controller.state import ClusterMetadata
+from kraft.controller.state import ClusterMetadata, ReadableMetadata
 from kraft.errors import (
     DelegationTokenAuthDisabledError,
     DelegationTokenExpiredError,
@@ -213,7 +213,7 @@ def sweep_expired_delegation_tokens(cluster: ClusterMetadata, now_ms: int) -> De
 
 
 def describe_delegation_tokens(
-    cluster: ClusterMetadata,
+    cluster: ReadableMetadata,
     requester: KafkaPrincipal,
     settings: TokenSettings,
     *,

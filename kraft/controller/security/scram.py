@@ -25,7 +25,7 @@ from kraft.controller.decision import (
     Records,
     in_chunks,
 )
-from kraft.controller.state import ClusterMetadata
+from kraft.controller.state import ClusterMetadata, ReadableMetadata
 from kraft.errors import (
     DuplicateResourceError,
     KraftError,
@@ -112,7 +112,7 @@ def alter_user_scram_credentials(
 
 
 def describe_user_scram_credentials(
-    cluster: ClusterMetadata, users: Sequence[str] = ()
+    cluster: ReadableMetadata, users: Sequence[str] = ()
 ) -> dict[str, ScramDescription | KraftError]:
     """Describe the credentials of these users, or of all if none is named; without secrets.
 

@@ -6,17 +6,17 @@ SECURITY_DISABLED. Source: ``AclApis`` of Kafka 4.3.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import groupby
 from operator import itemgetter
 
 from kraft.controller.runtime import security_requests
 from kraft.controller.security.acls import AclFilter, describe_acls
+from kraft.controller.state import ReadableMetadata
 from kraft.errors import KraftError
 from kraft.image.security import AccessControl
 from kraft.protocol.create_acls import (
     CREATE_ACLS,
-    AclCreationResult,
     CreateAclsRequestData,
     CreateAclsResponseData,
 )
@@ -36,6 +36,7 @@ from kraft.protocol.describe_acls import (
     DescribedAclResource,
 )
 from kraft.server.apis.api import AnyApi, CallContext, ListenerApi
+from kraft.server.apis.error_responses import created_acl, reject_create_acls, reject_delete_acls
 from kraft.server.controller import ControllerRunner
 
 
@@ -43,7 +44,7 @@ def acl_apis(runner: ControllerRunner) -> Iterator[AnyApi]:
     """Yield the APIs of ACLs."""
     yield _create_acls(runner)
     yield _delete_acls(runner)
-    yield _describe_acls(runner)
+    yield describe_acls_api(lambda: runner.controller.cluster)
 
 
 def _create_acls(runner: ControllerRunner) -> AnyApi:
@@ -63,16 +64,10 @@ def _create_acls(runner: ControllerRunner) -> AnyApi:
         operation = security_requests.create_acls(
             acls, has_authorizer=context.authorizer is not None
         )
-        return CreateAclsResponseData(results=list(map(_created, await runner.submit(operation))))
+        results = map(created_acl, await runner.submit(operation))
+        return CreateAclsResponseData(results=list(results))
 
-    def failed(data: CreateAclsRequestData, error: KraftError) -> CreateAclsResponseData:
-        return CreateAclsResponseData(results=[_created(error) for _ in data.creations])
-
-    return ListenerApi(CREATE_ACLS, CreateAclsRequestData.decode, answer, failed)
-
-
-def _created(error: KraftError | None) -> AclCreationResult:
-    return AclCreationResult() if error is None else AclCreationResult(error.kafka_code, str(error))
+    return ListenerApi(CREATE_ACLS, CreateAclsRequestData.decode, answer, reject_create_acls)
 
 
 def _delete_acls(runner: ControllerRunner) -> AnyApi:
@@ -84,10 +79,7 @@ def _delete_acls(runner: ControllerRunner) -> AnyApi:
             filter_results=list(map(_deleted, await runner.submit(operation)))
         )
 
-    def failed(data: DeleteAclsRequestData, error: KraftError) -> DeleteAclsResponseData:
-        return DeleteAclsResponseData(filter_results=[_deleted(error) for _ in data.filters])
-
-    return ListenerApi(DELETE_ACLS, DeleteAclsRequestData.decode, answer, failed)
+    return ListenerApi(DELETE_ACLS, DeleteAclsRequestData.decode, answer, reject_delete_acls)
 
 
 def _filter(data: DeleteAclsFilter | DescribeAclsRequestData) -> AclFilter:
@@ -108,12 +100,14 @@ def _deleted(result: list[AccessControl] | KraftError) -> DeleteAclsFilterResult
     return DeleteAclsFilterResult(matching_acls=[DeletedAcl(0, None, *acl) for acl in result])
 
 
-def _describe_acls(runner: ControllerRunner) -> AnyApi:
+def describe_acls_api(metadata: Callable[[], ReadableMetadata]) -> AnyApi:
+    """Return the API DescribeAcls over the present metadata of a controller or broker."""
+
     async def answer(
         data: DescribeAclsRequestData, context: CallContext
     ) -> DescribeAclsResponseData:
         acls = describe_acls(
-            runner.controller.cluster,
+            metadata(),
             _filter(data),
             has_authorizer=context.authorizer is not None,
         )

@@ -9,7 +9,7 @@ as in Kafka.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar, cast
 
 from kraft._core.codec.metadata_codec import Message
@@ -50,6 +50,7 @@ class CallContext(NamedTuple):
     sent it authenticated the client. ``protocol`` is the connection's security protocol. Without an
     ``authorizer`` every operation is allowed; without ``quotas`` no quota applies. ``mutations``
     counts the partitions that the request creates or deletes against the client's quota.
+    ``operations`` are those on the cluster that APIs need as a whole, by the name of the API.
     """
 
     version: int
@@ -63,6 +64,8 @@ class CallContext(NamedTuple):
     authorizer: Authorizer | None = None
     quotas: ClientQuotaState | None = None
     mutations: MutationRecorder | None = None
+    operations: Mapping[str, AclOperation] = CLUSTER_OPERATIONS
+    correlation: int = 0
 
     def check_cluster_operation(self) -> None:
         """Raise ClusterAuthorizationError if the API needs a denied operation on the cluster.
@@ -70,7 +73,7 @@ class CallContext(NamedTuple):
         Raises AuthorizerNotReadyError before the ACLs are loaded.
         """
         if self.authorizer is not None:
-            check_cluster_operation(self.authorizer, self._who)
+            check_cluster_operation(self.authorizer, self._who, self.operations)
 
     def check_acls_loaded(self) -> None:
         """Raise AuthorizerNotReadyError while only super users may do anything.
@@ -125,7 +128,7 @@ class CallContext(NamedTuple):
     @property
     def is_cluster_action(self) -> bool:
         """Whether only brokers and controllers send this request: no quota may delay it."""
-        return CLUSTER_OPERATIONS.get(self.api_name) is AclOperation.CLUSTER_ACTION
+        return self.operations.get(self.api_name) is AclOperation.CLUSTER_ACTION
 
     def throttle_ms(self, timer: RequestTimer | None) -> int:
         """Return how long the client has to wait for its quotas."""
@@ -173,12 +176,13 @@ class AnsweringApi(Protocol):
 
 
 class ListenerApi(NamedTuple, Generic[Request]):
-    """One API of the controller.
+    """One API of a controller or broker.
 
     ``decode`` reads a body of a version. ``answer`` receives the request and returns the response,
     or its encoded body where the core encodes it. ``failed`` returns the response to a request that
     raised an error. With ``strict_since`` the mutation quota applies to this API and is strict from
-    this version on.
+    this version on. An encoded body begins with the throttle time from version ``throttled_since``
+    on; without it no quota delays the clients that get encoded bodies.
     """
 
     api: Api
@@ -186,6 +190,7 @@ class ListenerApi(NamedTuple, Generic[Request]):
     answer: Callable[[Request, CallContext], Awaitable[Message | bytes]]
     failed: Callable[[Request, KraftError], Message]
     strict_since: int | None = None
+    throttled_since: int | None = None
 
     async def reply(self, context: CallContext, body: Body) -> Reply:
         """Answer the request. Raises CorruptRecordError for a malformed body."""
@@ -198,7 +203,12 @@ class ListenerApi(NamedTuple, Generic[Request]):
             response, error = await timer.run(self._response(context, body))
         is_not_controller = error == NOT_CONTROLLER
         if isinstance(response, bytes):
-            return Reply(response, is_not_controller, error=error)
+            if self.throttled_since is None:
+                return Reply(response, is_not_controller, error=error)
+            throttle_ms = context.throttle_ms(timer)
+            if throttle_ms and context.version >= self.throttled_since:
+                response = throttle_ms.to_bytes(4, "big") + response[4:]
+            return Reply(response, throttle_ms=throttle_ms, error=error)
         throttle_ms = context.throttle_ms(timer)
         if throttle_ms:
             cast(ThrottledResponse, response).throttle_time_ms = throttle_ms
@@ -228,10 +238,12 @@ def handler_of(
     authorizer: Authorizer | None,
     quotas: ClientQuotaState | None,
     errors: Counter[tuple[str, int]],
+    operations: Mapping[str, AclOperation] = CLUSTER_OPERATIONS,
 ) -> Handler:
     """Return the listener's handler of an API.
 
-    ``errors`` counts the responses, see `Traffic.errors`.
+    ``errors`` counts the responses, see `Traffic.errors`. ``operations`` are those of a controller;
+    a broker's are `BROKER_OPERATIONS`.
     """
 
     async def answer(header: RequestHeader, body: Body, peer: PeerIdentity) -> HandlerAnswer:
@@ -245,6 +257,8 @@ def handler_of(
             protocol=peer.protocol,
             authorizer=authorizer,
             quotas=quotas,
+            operations=operations,
+            correlation=header.correlation,
         )
         reply = await api.reply(context, body)
         errors[api.api.name, reply.error] += 1

@@ -59,6 +59,10 @@ from kraft.protocol.unregister_controller import (
     UnregisterControllerResponseData,
 )
 from kraft.server.apis.api import AnyApi, CallContext, ListenerApi
+from kraft.server.apis.error_responses import (
+    reject_unregister_broker,
+    reject_unregister_controller,
+)
 from kraft.server.controller import ControllerRunner
 
 #: Half of broker.heartbeat.interval.ms, whose default is 2000.
@@ -150,9 +154,7 @@ def _unregister_broker(runner: ControllerRunner) -> AnyApi:
         UNREGISTER_BROKER,
         UnregisterBrokerRequestData.decode,
         answer,
-        lambda _, error: UnregisterBrokerResponseData(
-            error_code=error.kafka_code, error_message=str(error)
-        ),
+        reject_unregister_broker,
     )
 
 
@@ -265,9 +267,7 @@ def _unregister_controller(runner: ControllerRunner, local: LocalFeatures) -> An
         UNREGISTER_CONTROLLER,
         UnregisterControllerRequestData.decode,
         answer,
-        lambda _, error: UnregisterControllerResponseData(
-            error_code=error.kafka_code, error_message=str(error)
-        ),
+        reject_unregister_controller,
     )
 
 

@@ -1,13 +1,13 @@
 """DescribeConfigs: describe topics, groups, client metrics, loggers, and this node's settings.
 
-Every controller answers from its committed metadata, as in Kafka; a node describes only its own
-settings. The documentation is kraft's own. Source: Kafka's ``ConfigHelper`` (4.3.1).
+Every controller and broker answers from its committed metadata, as in Kafka; a node describes only
+its own settings. The documentation is kraft's own. Source: Kafka's ``ConfigHelper`` (4.3.1).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from kraft.configdef import ConfigType
@@ -42,7 +42,6 @@ from kraft.protocol.describe_configs import (
 )
 from kraft.security.controller_apis import CLUSTER_NAME
 from kraft.server.apis.api import AnyApi, CallContext, ListenerApi
-from kraft.server.controller import ControllerRunner
 from kraft.server.logs import loggers
 
 if TYPE_CHECKING:
@@ -65,8 +64,14 @@ _WIRE_TYPES: Mapping[ConfigType | None, int] = {
 }
 
 
-def describe_configs_api(runner: ControllerRunner) -> AnyApi:
-    """Return the API DescribeConfigs."""
+def describe_configs_api(
+    node_id: int, static: Mapping[str, str], image: Callable[[], Image | None]
+) -> AnyApi:
+    """Return the API DescribeConfigs of node ``node_id``, a controller or broker.
+
+    ``static`` are the settings of its properties file; ``image`` returns the last published image,
+    None before the first.
+    """
 
     async def answer(
         data: DescribeConfigsRequestData, context: CallContext
@@ -78,7 +83,9 @@ def describe_configs_api(runner: ControllerRunner) -> AnyApi:
                     f"{resource.resource_type}"
                 )
         describing = _Describing(
-            runner,
+            node_id,
+            static,
+            image(),
             with_synonyms=data.include_synonyms,
             with_documentation=data.include_documentation,
         )
@@ -135,13 +142,17 @@ class _Describing:
     """The state of one request: the image that it describes, and what its resources share."""
 
     def __init__(
-        self, runner: ControllerRunner, *, with_synonyms: bool, with_documentation: bool
+        self,
+        node_id: int,
+        static: Mapping[str, str],
+        image: Image | None,
+        *,
+        with_synonyms: bool,
+        with_documentation: bool,
     ) -> None:
-        settings = runner.controller.settings.decisions
-        assert settings.node_id is not None
-        self._node_id = settings.node_id
-        self._image = image = runner.publishing.images.image
-        self._node = _node_configs(self._node_id, settings.config_rules.static, image)
+        self._node_id = node_id
+        self._image = image
+        self._node = _node_configs(node_id, static, image)
         self._with_synonyms = with_synonyms
         self._with_documentation = with_documentation
         #: By type of resource. Most topics have the same descriptions.

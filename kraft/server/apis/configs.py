@@ -7,7 +7,7 @@ UpdateFeatures has a deadline. `loggers` changes the levels of this node's logge
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Protocol, TypeVar
 
 from kraft.controller.configs.client_quotas import QuotaAlteration
@@ -17,7 +17,6 @@ from kraft.controller.runtime import requests
 from kraft.errors import (
     ClusterAuthorizationError,
     GroupAuthorizationError,
-    InvalidUpdateVersionError,
     KraftError,
     TopicAuthorizationError,
     UnsupportedVersionError,
@@ -37,7 +36,6 @@ from kraft.protocol.alter_client_quotas import (
     AlterClientQuotasResponseData,
     QuotaEntity,
     QuotaEntry,
-    QuotaEntryResult,
 )
 from kraft.protocol.alter_configs import (
     ALTER_CONFIGS,
@@ -60,6 +58,14 @@ from kraft.protocol.update_features import (
 )
 from kraft.security.controller_apis import CLUSTER_NAME
 from kraft.server.apis.api import AnyApi, CallContext, ListenerApi
+from kraft.server.apis.error_responses import (
+    altered_quotas,
+    altered_resource,
+    reject_alter_client_quotas,
+    reject_alter_configs,
+    reject_incremental_alter_configs,
+    reject_update_features,
+)
 from kraft.server.apis.loggers import alter_loggers
 from kraft.server.apis.slices import in_slices
 from kraft.server.controller import ControllerRunner
@@ -103,7 +109,8 @@ def _incremental_alter_configs(runner: ControllerRunner, policies: Policies) -> 
         answered = [_alter_loggers(runner, each, data.validate_only) for each in loggers]
         if not known and answered:
             # Every controller changes its own loggers, also one that is not active.
-            return IncrementalAlterConfigsResponseData(responses=_altered(rejected) + answered)
+            refused = [altered_resource(*each) for each in rejected.items()]
+            return IncrementalAlterConfigsResponseData(responses=refused + answered)
         operation = requests.incremental_alter_configs(
             await in_slices(_changes, known),
             validate_only=data.validate_only,
@@ -111,18 +118,15 @@ def _incremental_alter_configs(runner: ControllerRunner, policies: Policies) -> 
             policy=policies.alter_config,
         )
         results = await runner.submit(operation)
-        responses = await in_slices(_altered_one, (rejected | results).items())
+        responses = await in_slices(_altered, (rejected | results).items())
         responses += answered
         return IncrementalAlterConfigsResponseData(responses=responses)
 
-    def failed(
-        data: IncrementalAlterConfigsRequestData, error: KraftError
-    ) -> IncrementalAlterConfigsResponseData:
-        names = map(_name_of, data.resources)
-        return IncrementalAlterConfigsResponseData(responses=_altered(dict.fromkeys(names, error)))
-
     return ListenerApi(
-        INCREMENTAL_ALTER_CONFIGS, IncrementalAlterConfigsRequestData.decode, answer, failed
+        INCREMENTAL_ALTER_CONFIGS,
+        IncrementalAlterConfigsRequestData.decode,
+        answer,
+        reject_incremental_alter_configs,
     )
 
 
@@ -136,8 +140,7 @@ def _alter_loggers(
         alter_loggers(resource, node_id, validate_only=validate_only)
     except KraftError as rejected:
         error = rejected
-    (altered,) = _altered({_name_of(resource): error})
-    return altered
+    return altered_resource(_name_of(resource), error)
 
 
 def _alter_configs(runner: ControllerRunner, policies: Policies) -> AnyApi:
@@ -152,14 +155,10 @@ def _alter_configs(runner: ControllerRunner, policies: Policies) -> AnyApi:
             policy=policies.alter_config,
         )
         results = await runner.submit(operation)
-        responses = await in_slices(_altered_one, (rejected | results).items())
+        responses = await in_slices(_altered, (rejected | results).items())
         return AlterConfigsResponseData(responses=responses)
 
-    def failed(data: AlterConfigsRequestData, error: KraftError) -> AlterConfigsResponseData:
-        names = map(_name_of, data.resources)
-        return AlterConfigsResponseData(responses=_altered(dict.fromkeys(names, error)))
-
-    return ListenerApi(ALTER_CONFIGS, AlterConfigsRequestData.decode, answer, failed)
+    return ListenerApi(ALTER_CONFIGS, AlterConfigsRequestData.decode, answer, reject_alter_configs)
 
 
 def _name_of(resource: NamedResource) -> ConfigResource:
@@ -215,15 +214,8 @@ def _refusal(resource_type: int, name: str, context: CallContext) -> KraftError 
     return ClusterAuthorizationError(f"{context.principal} may not alter the cluster's resources")
 
 
-def _altered(results: Mapping[ConfigResource, KraftError | None]) -> list[AlteredResource]:
-    return [_altered_one(each) for each in results.items()]
-
-
-def _altered_one(result: tuple[ConfigResource, KraftError | None]) -> AlteredResource:
-    (kind, name), error = result
-    if error is None:
-        return AlteredResource(0, None, kind, name)
-    return AlteredResource(error.kafka_code, str(error), kind, name)
+def _altered(result: tuple[ConfigResource, KraftError | None]) -> AlteredResource:
+    return altered_resource(*result)
 
 
 def _alter_client_quotas(runner: ControllerRunner) -> AnyApi:
@@ -235,19 +227,19 @@ def _alter_client_quotas(runner: ControllerRunner) -> AnyApi:
         results = await runner.submit(operation)
         return AlterClientQuotasResponseData(
             entries=await in_slices(
-                lambda result: _limited([QuotaEntity(*part) for part in result[0]], result[1]),
+                lambda result: altered_quotas(
+                    [QuotaEntity(*part) for part in result[0]], result[1]
+                ),
                 results.items(),
             )
         )
 
-    def failed(
-        data: AlterClientQuotasRequestData, error: KraftError
-    ) -> AlterClientQuotasResponseData:
-        return AlterClientQuotasResponseData(
-            entries=[_limited(entry.entity, error) for entry in data.entries]
-        )
-
-    return ListenerApi(ALTER_CLIENT_QUOTAS, AlterClientQuotasRequestData.decode, answer, failed)
+    return ListenerApi(
+        ALTER_CLIENT_QUOTAS,
+        AlterClientQuotasRequestData.decode,
+        answer,
+        reject_alter_client_quotas,
+    )
 
 
 def _alteration(entry: QuotaEntry) -> QuotaAlteration:
@@ -255,12 +247,6 @@ def _alteration(entry: QuotaEntry) -> QuotaAlteration:
         {part.entity_type: part.entity_name for part in entry.entity},
         [(op.key, None if op.remove else op.value) for op in entry.ops],
     )
-
-
-def _limited(entity: list[QuotaEntity], error: KraftError | None) -> QuotaEntryResult:
-    if error is None:
-        return QuotaEntryResult(entity=entity)
-    return QuotaEntryResult(error.kafka_code, str(error), entity)
 
 
 def _update_features(runner: ControllerRunner, local: LocalFeatures) -> AnyApi:
@@ -283,14 +269,6 @@ def _update_features(runner: ControllerRunner, local: LocalFeatures) -> AnyApi:
             response.results = [FeatureResult(update.name) for update in updates]
         return response
 
-    def failed(data: UpdateFeaturesRequestData, error: KraftError) -> UpdateFeaturesResponseData:
-        message = str(error)
-        if isinstance(error, InvalidUpdateVersionError):
-            # Kafka's tools print this sentence; it says that the other features are unchanged too.
-            message = (
-                "The update failed for all features since the following feature had an error: "
-                + message
-            )
-        return UpdateFeaturesResponseData(error_code=error.kafka_code, error_message=message)
-
-    return ListenerApi(UPDATE_FEATURES, UpdateFeaturesRequestData.decode, answer, failed)
+    return ListenerApi(
+        UPDATE_FEATURES, UpdateFeaturesRequestData.decode, answer, reject_update_features
+    )

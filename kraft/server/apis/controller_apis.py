@@ -13,7 +13,7 @@ from kraft.raft.rpc import Request, Response
 from kraft.security.authorizer import Authorizer
 from kraft.security.principals import KafkaPrincipal
 from kraft.server.apis.acls import acl_apis
-from kraft.server.apis.api import handler_of
+from kraft.server.apis.api import AnyApi, handler_of
 from kraft.server.apis.brokers import broker_apis
 from kraft.server.apis.config_descriptions import describe_configs_api
 from kraft.server.apis.configs import config_apis
@@ -57,10 +57,18 @@ def controller_handlers(
             config_apis(runner, local, policies),
             acl_apis(runner),
             credential_apis(runner, tokens),
-            (describe_configs_api(runner),),
+            (_describe_configs(runner),),
         )
     }
     raft_apis = {api.key: RaftApi(api, ask, listener) for api in FORWARDED_RAFT_APIS}
     envelope = envelope_api({**apis, **raft_apis}, read_principal)
     served = {**apis, envelope.api.key: envelope}
     return {key: handler_of(each, authorizer, quotas, errors) for key, each in served.items()}
+
+
+def _describe_configs(runner: ControllerRunner) -> AnyApi:
+    settings = runner.controller.settings.decisions
+    assert settings.node_id is not None
+    return describe_configs_api(
+        settings.node_id, settings.config_rules.static, lambda: runner.publishing.images.image
+    )

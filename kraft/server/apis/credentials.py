@@ -15,13 +15,12 @@ from kraft.controller.security.delegation_tokens import (
     check_token_request,
 )
 from kraft.controller.security.scram import ScramDeletion, ScramUpsertion
-from kraft.errors import DelegationTokenAuthorizationError, KraftError
+from kraft.errors import DelegationTokenAuthorizationError
 from kraft.image.security import AclOperation, ResourceType
 from kraft.protocol.alter_user_scram_credentials import (
     ALTER_USER_SCRAM_CREDENTIALS,
     AlterUserScramCredentialsRequestData,
     AlterUserScramCredentialsResponseData,
-    ScramAlterationResult,
 )
 from kraft.protocol.create_delegation_token import (
     CREATE_DELEGATION_TOKEN,
@@ -40,10 +39,15 @@ from kraft.protocol.renew_delegation_token import (
 )
 from kraft.security.principals import KafkaPrincipal
 from kraft.server.apis.api import AnyApi, CallContext, ListenerApi
+from kraft.server.apis.error_responses import (
+    altered_credential,
+    reject_alter_user_scram_credentials,
+    reject_create_delegation_token,
+    reject_expire_delegation_token,
+    reject_renew_delegation_token,
+)
 from kraft.server.controller import ControllerRunner
 
-#: The timestamp in the response to a rejected request (DelegationTokenManager.ERROR_TIMESTAMP).
-_NO_TIMESTAMP = -1
 #: The first version of CreateDelegationToken whose response names the requester (KIP-373).
 _FIRST_WITH_REQUESTER = 3
 
@@ -71,28 +75,15 @@ def _alter_user_scram_credentials(runner: ControllerRunner) -> AnyApi:
         )
         results = await runner.submit(operation)
         return AlterUserScramCredentialsResponseData(
-            results=[_altered(user, error) for user, error in results.items()]
-        )
-
-    def failed(
-        data: AlterUserScramCredentialsRequestData, error: KraftError
-    ) -> AlterUserScramCredentialsResponseData:
-        users = dict.fromkeys(
-            [each.name for each in data.deletions] + [each.name for each in data.upsertions]
-        )
-        return AlterUserScramCredentialsResponseData(
-            results=[_altered(user, error) for user in users]
+            results=[altered_credential(user, error) for user, error in results.items()]
         )
 
     return ListenerApi(
-        ALTER_USER_SCRAM_CREDENTIALS, AlterUserScramCredentialsRequestData.decode, answer, failed
+        ALTER_USER_SCRAM_CREDENTIALS,
+        AlterUserScramCredentialsRequestData.decode,
+        answer,
+        reject_alter_user_scram_credentials,
     )
-
-
-def _altered(user: str, error: KraftError | None) -> ScramAlterationResult:
-    if error is None:
-        return ScramAlterationResult(user)
-    return ScramAlterationResult(user, error.kafka_code, str(error))
 
 
 def _create_delegation_token(runner: ControllerRunner, settings: TokenSettings) -> AnyApi:
@@ -137,12 +128,7 @@ def _create_delegation_token(runner: ControllerRunner, settings: TokenSettings) 
         CREATE_DELEGATION_TOKEN,
         CreateDelegationTokenRequestData.decode,
         answer,
-        lambda _, error: CreateDelegationTokenResponseData(
-            error_code=error.kafka_code,
-            issue_timestamp_ms=_NO_TIMESTAMP,
-            expiry_timestamp_ms=_NO_TIMESTAMP,
-            max_timestamp_ms=_NO_TIMESTAMP,
-        ),
+        reject_create_delegation_token,
     )
 
 
@@ -160,9 +146,7 @@ def _renew_delegation_token(runner: ControllerRunner, settings: TokenSettings) -
         RENEW_DELEGATION_TOKEN,
         RenewDelegationTokenRequestData.decode,
         answer,
-        lambda _, error: RenewDelegationTokenResponseData(
-            error_code=error.kafka_code, expiry_timestamp_ms=_NO_TIMESTAMP
-        ),
+        reject_renew_delegation_token,
     )
 
 
@@ -180,9 +164,7 @@ def _expire_delegation_token(runner: ControllerRunner, settings: TokenSettings) 
         EXPIRE_DELEGATION_TOKEN,
         ExpireDelegationTokenRequestData.decode,
         answer,
-        lambda _, error: ExpireDelegationTokenResponseData(
-            error_code=error.kafka_code, expiry_timestamp_ms=_NO_TIMESTAMP
-        ),
+        reject_expire_delegation_token,
     )
 
 

@@ -13,7 +13,7 @@ from kraft.controller.runtime import requests
 from kraft.controller.runtime.operations import Operation
 from kraft.controller.topics.elections import ElectionResults, ElectionType
 from kraft.controller.topics.reassignment import Reassignment, list_partition_reassignments
-from kraft.errors import InvalidRequestError, KraftError
+from kraft.errors import InvalidRequestError
 from kraft.protocol.alter_partition_reassignments import (
     ALTER_PARTITION_REASSIGNMENTS,
     AlterPartitionReassignmentsRequestData,
@@ -37,6 +37,12 @@ from kraft.protocol.list_partition_reassignments import (
     OngoingTopicReassignment,
 )
 from kraft.server.apis.api import AnyApi, CallContext, ListenerApi
+from kraft.server.apis.error_responses import (
+    reassigned_partition,
+    reject_alter_partition_reassignments,
+    reject_elect_leaders,
+    reject_list_partition_reassignments,
+)
 from kraft.server.apis.slices import in_slices
 from kraft.server.controller import ControllerRunner
 
@@ -77,20 +83,7 @@ def _elect_leaders(runner: ControllerRunner) -> AnyApi:
         await in_slices(add, list(results) if results.names is None else results)
         return ElectLeadersResponseData(replica_election_results=topics)
 
-    def failed(data: ElectLeadersRequestData, error: KraftError) -> ElectLeadersResponseData:
-        result = (error.kafka_code, str(error))
-        return ElectLeadersResponseData(
-            error_code=error.kafka_code,
-            replica_election_results=[
-                ElectLeadersTopicResult(
-                    topic.topic,
-                    [ElectLeadersPartitionResult(id, *result) for id in topic.partitions],
-                )
-                for topic in data.topic_partitions or ()
-            ],
-        )
-
-    return ListenerApi(ELECT_LEADERS, ElectLeadersRequestData.decode, answer, failed)
+    return ListenerApi(ELECT_LEADERS, ElectLeadersRequestData.decode, answer, reject_elect_leaders)
 
 
 def _elected(
@@ -118,7 +111,7 @@ def _alter_partition_reassignments(runner: ControllerRunner) -> AnyApi:
 
         def answered(entry: tuple[str, ReassignablePartition]) -> ReassignedPartition:
             index = entry[1].partition_index
-            return _reassigned(index, results[entry[0], index])
+            return reassigned_partition(index, results[entry[0], index])
 
         partitions = iter(await in_slices(answered, _partitions(data)))
         return AlterPartitionReassignmentsResponseData(
@@ -129,30 +122,11 @@ def _alter_partition_reassignments(runner: ControllerRunner) -> AnyApi:
             ],
         )
 
-    def failed(
-        data: AlterPartitionReassignmentsRequestData, error: KraftError
-    ) -> AlterPartitionReassignmentsResponseData:
-        return AlterPartitionReassignmentsResponseData(
-            allow_replication_factor_change=data.allow_replication_factor_change,
-            error_code=error.kafka_code,
-            error_message=str(error),
-            responses=[
-                ReassignedTopic(
-                    topic.name,
-                    [
-                        _reassigned(partition.partition_index, error)
-                        for partition in topic.partitions
-                    ],
-                )
-                for topic in data.topics
-            ],
-        )
-
     return ListenerApi(
         ALTER_PARTITION_REASSIGNMENTS,
         AlterPartitionReassignmentsRequestData.decode,
         answer,
-        failed,
+        reject_alter_partition_reassignments,
     )
 
 
@@ -161,12 +135,6 @@ def _partitions(
 ) -> Iterator[tuple[str, ReassignablePartition]]:
     """Yield each partition of a request, with the name of its topic."""
     return ((topic.name, each) for topic in data.topics for each in topic.partitions)
-
-
-def _reassigned(partition: int, error: KraftError | None) -> ReassignedPartition:
-    if error is None:
-        return ReassignedPartition(partition)
-    return ReassignedPartition(partition, error.kafka_code, str(error))
 
 
 def _list_partition_reassignments(runner: ControllerRunner) -> AnyApi:
@@ -208,7 +176,5 @@ def _list_partition_reassignments(runner: ControllerRunner) -> AnyApi:
         LIST_PARTITION_REASSIGNMENTS,
         ListPartitionReassignmentsRequestData.decode,
         answer,
-        lambda _, error: ListPartitionReassignmentsResponseData(
-            error_code=error.kafka_code, error_message=str(error)
-        ),
+        reject_list_partition_reassignments,
     )

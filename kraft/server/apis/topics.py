@@ -48,6 +48,14 @@ from kraft.protocol.delete_topics import (
 )
 from kraft.records import ZERO_UUID
 from kraft.server.apis.api import AnyApi, CallContext, ListenerApi
+from kraft.server.apis.error_responses import (
+    extended_topic,
+    reject_create_partitions,
+    reject_create_topics,
+    reject_delete_topics,
+    rejected_deletion,
+    rejected_topic,
+)
 from kraft.server.apis.slices import in_slices
 from kraft.server.controller import ControllerRunner
 from kraft.server.plugins import Policies
@@ -99,12 +107,12 @@ def _create_topics(runner: ControllerRunner, policies: Policies) -> AnyApi:
 
         return CreateTopicsResponseData(topics=await in_slices(described, results.items()))
 
-    def failed(data: CreateTopicsRequestData, error: KraftError) -> CreateTopicsResponseData:
-        names = dict.fromkeys(topic.name for topic in data.topics)
-        return CreateTopicsResponseData(topics=[_created(name, error) for name in names])
-
     return ListenerApi(
-        CREATE_TOPICS, CreateTopicsRequestData.decode, answer, failed, _CREATION_STRICT_SINCE
+        CREATE_TOPICS,
+        CreateTopicsRequestData.decode,
+        answer,
+        reject_create_topics,
+        _CREATION_STRICT_SINCE,
     )
 
 
@@ -212,9 +220,7 @@ def _created(
     configs: Sequence[CreatedTopicConfig] = (),
 ) -> CreatedTopicData:
     if isinstance(result, KraftError):
-        return CreatedTopicData(
-            name, error_code=result.kafka_code, error_message=str(result), configs=[]
-        )
+        return rejected_topic(name, result)
     return CreatedTopicData(
         name,
         result.topic_id,
@@ -246,24 +252,13 @@ def _delete_topics(runner: ControllerRunner) -> AnyApi:
             raise
         return DeleteTopicsResponseData(responses=await in_slices(_deleted, results))
 
-    def failed(data: DeleteTopicsRequestData, error: KraftError) -> DeleteTopicsResponseData:
-        return DeleteTopicsResponseData(
-            responses=[
-                _deleted(DeletedTopic(topic.name, topic.topic_id, error))
-                for topic in _topics_to_delete(data)
-            ]
-        )
-
     return ListenerApi(
-        DELETE_TOPICS, DeleteTopicsRequestData.decode, answer, failed, _DELETION_STRICT_SINCE
+        DELETE_TOPICS,
+        DeleteTopicsRequestData.decode,
+        answer,
+        reject_delete_topics,
+        _DELETION_STRICT_SINCE,
     )
-
-
-def _topics_to_delete(data: DeleteTopicsRequestData) -> list[TopicToDelete]:
-    """Return the topics of a request; versions before 6 have only names."""
-    return [TopicToDelete(name) for name in data.topic_names] + [
-        _topic_to_delete(topic) for topic in data.topics
-    ]
 
 
 def _topic_to_delete(topic: DeleteTopicState) -> TopicToDelete:
@@ -274,7 +269,7 @@ def _deleted(result: DeletedTopic) -> DeletedTopicData:
     topic_id = ZERO_UUID if result.topic_id is None else result.topic_id
     if result.error is None:
         return DeletedTopicData(result.name, topic_id)
-    return DeletedTopicData(result.name, topic_id, result.error.kafka_code, str(result.error))
+    return rejected_deletion(result.name, topic_id, result.error)
 
 
 def _create_partitions(runner: ControllerRunner) -> AnyApi:
@@ -293,17 +288,11 @@ def _create_partitions(runner: ControllerRunner) -> AnyApi:
             results=await in_slices(lambda entry: _extended(*entry), results.items())
         )
 
-    def failed(
-        data: CreatePartitionsRequestData, error: KraftError
-    ) -> CreatePartitionsResponseData:
-        names = dict.fromkeys(topic.name for topic in data.topics)
-        return CreatePartitionsResponseData(results=[_extended(name, error) for name in names])
-
     return ListenerApi(
         CREATE_PARTITIONS,
         CreatePartitionsRequestData.decode,
         answer,
-        failed,
+        reject_create_partitions,
         _EXTENSION_STRICT_SINCE,
     )
 
@@ -316,6 +305,4 @@ def _new_partitions(topic: CreatePartitionsTopic) -> NewPartitions:
 
 
 def _extended(name: str, result: int | KraftError) -> CreatePartitionsResult:
-    if isinstance(result, KraftError):
-        return CreatePartitionsResult(name, result.kafka_code, str(result))
-    return CreatePartitionsResult(name)
+    return extended_topic(name, result if isinstance(result, KraftError) else None)
