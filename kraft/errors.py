@@ -255,6 +255,13 @@ class UnsupportedVersionError(KraftError):
     kafka_code = UNSUPPORTED_VERSION
 
 
+class UnforwardableRequestError(UnsupportedVersionError):
+    """The active controller does not support the version of a request that a broker forwards.
+
+    The broker closes the client's connection: the client then asks for the versions again.
+    """
+
+
 class InvalidTopicError(KraftError):
     """The topic name is not allowed, or differs from another one only in ``.`` and ``_``."""
 

@@ -17,9 +17,15 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Protocol
 
-from kraft.errors import InvalidRequestError, SaslAuthenticationError
+from kraft.errors import InvalidRequestError, SaslAuthenticationError, UnknownServerError
 from kraft.security.distinguished_names import subject_of
-from kraft.security.principals import ANONYMOUS, USER_TYPE, KafkaPrincipal, decode_principal
+from kraft.security.principals import (
+    ANONYMOUS,
+    USER_TYPE,
+    KafkaPrincipal,
+    decode_principal,
+    encode_principal,
+)
 from kraft.security.protocols import SecurityProtocol
 from kraft.security.ssl_principals import SslPrincipalMapper
 
@@ -53,8 +59,10 @@ class AuthenticationContext:
 class PrincipalBuilder(Protocol):
     """Builds principals (``principal.builder.class``).
 
-    A builder may also have the method ``deserialize(data: bytes) -> KafkaPrincipal``, which reads
-    the principal in an Envelope. Without it the principal has Kafka's default form.
+    A builder may also have the methods ``serialize(principal: KafkaPrincipal) -> bytes``, with
+    which a broker writes the principal of a client into an Envelope, and
+    ``deserialize(data: bytes) -> KafkaPrincipal``, with which a controller reads it. Without them
+    the principal has Kafka's default form.
     """
 
     def build(self, context: AuthenticationContext) -> KafkaPrincipal:
@@ -102,6 +110,20 @@ def build_principal(
         f"principal.builder.class {problem} for {context.address} on {context.listener}",
     )
     raise SaslAuthenticationError("Authentication failed: the principal cannot be built")
+
+
+def encode_envelope_principal(builder: PrincipalBuilder | None, principal: KafkaPrincipal) -> bytes:
+    """Return the bytes of a client's principal for an Envelope, by the builder of its listener.
+
+    Raises UnknownServerError if the builder fails.
+    """
+    serialize = getattr(builder, "serialize", None) or encode_principal
+    try:
+        return bytes(serialize(principal))
+    except Exception as error:
+        raise UnknownServerError(
+            f"principal.builder.class cannot write {principal} for an Envelope: {error!r}"
+        ) from error
 
 
 def envelope_principal(builder: PrincipalBuilder | None, data: bytes) -> KafkaPrincipal:

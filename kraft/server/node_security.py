@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from kraft.errors import KraftError
 from kraft.network.authentication import ListenerSecurity
-from kraft.security.principal_builders import envelope_principal
+from kraft.security.principal_builders import encode_envelope_principal, envelope_principal
 from kraft.security.principals import KafkaPrincipal
 from kraft.security.sasl.connection import SaslListenerSettings
 from kraft.security.sasl.credentials import PublishedCredentials
@@ -157,6 +157,13 @@ class NodeSecurity:
         Raises InvalidRequestError.
         """
         return envelope_principal(self._builders.get(listener), data)
+
+    def encode_envelope_principal(self, listener: str, principal: KafkaPrincipal) -> bytes:
+        """Return the bytes of the principal of a client of the listener, for an Envelope.
+
+        Raises UnknownServerError if the listener's builder fails.
+        """
+        return encode_envelope_principal(self._builders.get(listener), principal)
 
     def _server(self, mechanism: str, settings: SecuritySettings) -> Callable[[], SaslServer]:
         """Return a function that begins the server's side of an exchange."""

@@ -261,7 +261,7 @@ class _Writer:
                 f"the changes of {resource[1]!r:.80} name the same configuration twice"
             )
         altered = {
-            change.name: _value_after(resource, change, present.get(change.name))
+            change.name: value_after(resource, change, present.get(change.name))
             for change in changes
         }
         altered = _changed_values(resource, altered, present)
@@ -387,7 +387,12 @@ def _repeated(
     return repeated
 
 
-def _value_after(resource: ConfigResource, change: ConfigChange, value: str | None) -> str | None:
+def value_after(resource: ConfigResource, change: ConfigChange, value: str | None) -> str | None:
+    """Return the value that an operation makes of ``value``; None: none is set.
+
+    Raises InvalidConfigError for an operation on a list where the configuration is none,
+    InvalidRequestError for an unknown operation.
+    """
     if not is_integer(change.operation, min(ConfigOperation), max(ConfigOperation)):
         raise InvalidRequestError(f"unknown operation {change.operation!r:.80} on {change.name!r}")
     if change.operation == ConfigOperation.SET:

@@ -213,6 +213,10 @@ class NodeConfigs:
             described.append(ConfigDescription(name, value, definition.kind, synonyms))
         return described
 
+    def value_of(self, name: str) -> str | None:
+        """Return the text of a setting that applies, its default where no source sets it."""
+        return self._value(name, _kind_of(name))
+
     def _value(self, name: str, kind: ConfigType | None) -> str | None:
         if _is_sensitive(kind):
             return None
@@ -265,26 +269,44 @@ def _stored(name: str, definition: Definition, text: str) -> str | None:
 
 def _applicable(configs: Mapping[str, str], *, is_for_all: bool) -> Iterable[tuple[str, str]]:
     """Yield the dynamic settings that a node applies (``fromPersistentProps``)."""
-    for name, value in configs.items():
-        of_listener = _OF_LISTENER.fullmatch(name)
-        own = NODE_SETTINGS.get(name)
-        if own is not None and (own.mode in FIXED or own.mode is UpdateMode.PER_LISTENER):
-            continue
-        if is_for_all and own is not None and own.mode is UpdateMode.PER_BROKER:
-            continue
-        if is_for_all and of_listener and of_listener[1] not in _OF_ALL_LISTENERS:
-            continue
-        setting = NODE_SETTINGS.get(of_listener[1]) if of_listener else own
-        if setting is None or _is_value(setting, value):
-            yield name, value
+    return (
+        (name, value)
+        for name, value in configs.items()
+        if dynamic_refusal(name, value, is_for_all=is_for_all) is None
+    )
 
 
-def _is_value(setting: NodeSetting, text: str) -> bool:
+def dynamic_refusal(name: str, text: str, *, is_for_all: bool) -> str | None:
+    """Return why a node does not apply a dynamic setting; None if it does.
+
+    ``is_for_all``: the setting is one of all brokers. An unknown setting is applied: it may be one
+    of a plugin.
+    """
+    of_listener = _OF_LISTENER.fullmatch(name)
+    own = NODE_SETTINGS.get(name)
+    if own is not None and own.mode in FIXED:
+        return f"Cannot update these configs dynamically: {name}"
+    if own is not None and own.mode is UpdateMode.PER_LISTENER:
+        return (
+            "These security configs can be dynamically updated only per-listener using the "
+            f"listener prefix: {name}"
+        )
+    is_per_broker = (own is not None and own.mode is UpdateMode.PER_BROKER) or (
+        of_listener is not None and of_listener[1] not in _OF_ALL_LISTENERS
+    )
+    if is_for_all and is_per_broker:
+        return (
+            "Cannot update these configs at default cluster level, broker id must be specified: "
+            f"{name}"
+        )
+    setting = NODE_SETTINGS.get(of_listener[1]) if of_listener else own
+    if setting is None:
+        return None
     try:
         read(setting.kind, text)
-    except ConfigValueError:
-        return False
-    return True
+    except ConfigValueError as error:
+        return error.message(name, text)
+    return None
 
 
 def synonyms_of(name: str) -> tuple[str, ...]:

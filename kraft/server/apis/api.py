@@ -14,7 +14,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar, cast
 
 from kraft._core.codec.metadata_codec import Message
 from kraft.controller.quotas.mutations import MutationRecorder
-from kraft.errors import NOT_CONTROLLER, KraftError
+from kraft.errors import NOT_CONTROLLER, KraftError, UnforwardableRequestError
 from kraft.image.security import AclOperation, ResourceType
 from kraft.network.handler import Handler, HandlerAnswer
 from kraft.protocol.broker_heartbeat import BROKER_HEARTBEAT
@@ -193,7 +193,11 @@ class ListenerApi(NamedTuple, Generic[Request]):
     throttled_since: int | None = None
 
     async def reply(self, context: CallContext, body: Body) -> Reply:
-        """Answer the request. Raises CorruptRecordError for a malformed body."""
+        """Answer the request.
+
+        Raises CorruptRecordError for a malformed body, UnforwardableRequestError where ``answer``
+        does: both close the connection.
+        """
         if self.strict_since is not None:
             context = context.with_mutations(self.strict_since)
         timer = context.request_timer()
@@ -225,6 +229,8 @@ class ListenerApi(NamedTuple, Generic[Request]):
         try:
             context.check_cluster_operation()
             return await self.answer(request, context), 0
+        except UnforwardableRequestError:
+            raise
         except KraftError as error:
             return self.failed(request, error), error.kafka_code
 

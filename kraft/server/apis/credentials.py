@@ -90,15 +90,8 @@ def _create_delegation_token(runner: ControllerRunner, settings: TokenSettings) 
     async def answer(
         data: CreateDelegationTokenRequestData, context: CallContext
     ) -> CreateDelegationTokenResponseData:
-        requester = _requester(context)
-        owner = requester
-        if data.owner_principal_name:
-            owner = KafkaPrincipal(data.owner_principal_type or "", data.owner_principal_name)
-        # Every client may create tokens that it owns itself.
-        if owner != requester and not context.allows(
-            AclOperation.CREATE_TOKENS, ResourceType.USER, str(owner)
-        ):
-            raise DelegationTokenAuthorizationError(f"{requester} may not create tokens of {owner}")
+        requester = context.principal
+        owner = token_owner(data, context)
         operation = security_requests.create_delegation_token(
             requester,
             settings,
@@ -137,7 +130,7 @@ def _renew_delegation_token(runner: ControllerRunner, settings: TokenSettings) -
         data: RenewDelegationTokenRequestData, context: CallContext
     ) -> RenewDelegationTokenResponseData:
         operation = security_requests.renew_delegation_token(
-            _requester(context), data.hmac, settings, data.renew_period_ms
+            token_requester(context), data.hmac, settings, data.renew_period_ms
         )
         expiry_ms: int = await runner.submit(operation)
         return RenewDelegationTokenResponseData(expiry_timestamp_ms=expiry_ms)
@@ -155,7 +148,7 @@ def _expire_delegation_token(runner: ControllerRunner, settings: TokenSettings) 
         data: ExpireDelegationTokenRequestData, context: CallContext
     ) -> ExpireDelegationTokenResponseData:
         operation = security_requests.expire_delegation_token(
-            _requester(context), data.hmac, settings, data.expiry_time_period_ms
+            token_requester(context), data.hmac, settings, data.expiry_time_period_ms
         )
         expiry_ms: int = await runner.submit(operation)
         return ExpireDelegationTokenResponseData(expiry_timestamp_ms=expiry_ms)
@@ -168,7 +161,24 @@ def _expire_delegation_token(runner: ControllerRunner, settings: TokenSettings) 
     )
 
 
-def _requester(context: CallContext) -> KafkaPrincipal:
+def token_owner(data: CreateDelegationTokenRequestData, context: CallContext) -> KafkaPrincipal:
+    """Return the owner of the token that a client wants to create.
+
+    Raises DelegationTokenRequestNotAllowedError if the client may not ask for tokens,
+    DelegationTokenAuthorizationError if it may not create tokens of this owner.
+    """
+    requester = owner = token_requester(context)
+    if data.owner_principal_name:
+        owner = KafkaPrincipal(data.owner_principal_type or "", data.owner_principal_name)
+    # Every client may create tokens that it owns itself.
+    if owner != requester and not context.allows(
+        AclOperation.CREATE_TOKENS, ResourceType.USER, str(owner)
+    ):
+        raise DelegationTokenAuthorizationError(f"{requester} may not create tokens of {owner}")
+    return owner
+
+
+def token_requester(context: CallContext) -> KafkaPrincipal:
     """Return the client.
 
     Raises DelegationTokenRequestNotAllowedError if it may not ask for tokens.

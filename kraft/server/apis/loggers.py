@@ -29,7 +29,7 @@ def alter_loggers(
 
     Raises InvalidRequestError and InvalidConfigError; then nothing has changed.
     """
-    _check_node(resource.resource_name, node_id)
+    check_node_name(resource.resource_name, node_id)
     for change in resource.configs:
         _check(change.name, change.value, change.config_operation)
     if validate_only:
@@ -43,7 +43,8 @@ def alter_loggers(
             logger.warning("Unset the log level of %s", change.name)
 
 
-def _check_node(name: str, node_id: int) -> None:
+def check_node_name(name: str, node_id: int) -> None:
+    """Raise InvalidRequestError unless ``name`` is the id of this node."""
     if not _INTEGER.fullmatch(name) or not -(1 << 31) <= int(name) < 1 << 31:
         raise InvalidRequestError(f"Node id must be an integer, but it is: {name:.80}")
     if int(name) != node_id:
