@@ -30,6 +30,7 @@ from kraft.security.controller_apis import (
 from kraft.security.hosts import java_host
 from kraft.security.principals import ANONYMOUS, KafkaPrincipal
 from kraft.security.protocols import PeerIdentity, SecurityProtocol
+from kraft.server.apis.error_responses import encode_rejection
 from kraft.server.apis.request_time import RequestTimer
 from kraft.server.client_quotas import ClientQuotaState
 from kraft.server.driver import now_ms
@@ -216,8 +217,9 @@ class ListenerApi(NamedTuple, Generic[Request]):
         throttle_ms = context.throttle_ms(timer)
         if throttle_ms:
             cast(ThrottledResponse, response).throttle_time_ms = throttle_ms
+        encode = encode_rejection if error else type(response).encode
         return Reply(
-            response.encode(context.version),
+            encode(response, context.version),
             is_not_controller,
             0 if context.is_forwarded else throttle_ms,
             error or getattr(response, "error_code", 0),

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol, cast
 
 from kraft._core.codec.metadata_codec import Message
-from kraft.errors import InvalidUpdateVersionError, KraftError
+from kraft.errors import NONE, InvalidUpdateVersionError, KraftError
 from kraft.image.configs import ConfigResource
 from kraft.protocol.add_raft_voter import ADD_RAFT_VOTER, AddRaftVoterRequestData
 from kraft.protocol.alter_client_quotas import (
@@ -181,6 +181,21 @@ def altered_credential(user: str, error: KraftError | None) -> ScramAlterationRe
 
 
 # -- whole responses
+
+
+class _WithError(Protocol):
+    error_code: int
+
+
+def encode_rejection(response: Message, version: int) -> bytes:
+    """Return the body of a response that rejects a whole request.
+
+    A version without an error of the whole response (ElectLeaders 0) has only those of its entries.
+    """
+    specs = type(response).schema.specs
+    if "error_code" in specs and version < specs["error_code"].since:
+        cast(_WithError, response).error_code = NONE
+    return response.encode(version)
 
 
 def reject_create_topics(

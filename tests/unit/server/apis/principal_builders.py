@@ -25,7 +25,10 @@ class ByListener:
 
 
 class WithOwnEnvelopes(ByListener):
-    """A builder whose brokers write principals as ``type/name``."""
+    """A builder that writes principals into envelopes as ``type/name``."""
+
+    def serialize(self, principal: KafkaPrincipal) -> bytes:
+        return f"{principal.type}/{principal.name}".encode()
 
     def deserialize(self, data: bytes) -> KafkaPrincipal:
         type_name, name = data.decode().split("/")

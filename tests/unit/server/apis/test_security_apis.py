@@ -62,6 +62,7 @@ from kraft.protocol.elect_leaders import (
     ELECT_LEADERS,
     ElectLeadersRequestData,
     ElectLeadersResponseData,
+    ElectLeadersTopic,
 )
 from kraft.protocol.expire_delegation_token import (
     EXPIRE_DELEGATION_TOKEN,
@@ -147,6 +148,24 @@ def test_acls_are_created_described_and_deleted_in_every_version(
             assert [each.resource_name for each in first.matching_acls] == [f"t{version}"]
             assert (first.error_code, second.error_code) == (0, 42)
         assert not quorum.cluster(1).state.acls
+
+    run_scenario(scenario, quorum)
+
+
+def test_an_election_is_denied_in_every_version(run_scenario: RunScenario, tmp_path: Path) -> None:
+    """Version 0 has no error of the whole response: the partitions have it."""
+    quorum = Quorum(tmp_path, settings=BROKERS_ONLY)
+
+    async def scenario() -> None:
+        node = await started(quorum)
+        request = ElectLeadersRequestData(topic_partitions=[ElectLeadersTopic("a", [0])])
+        for version in range(ELECT_LEADERS.lowest, ELECT_LEADERS.highest + 1):
+            elected = await ask(node, ELECT_LEADERS, version, request, ElectLeadersResponseData)
+            assert elected.error_code == (CLUSTER_AUTHORIZATION_FAILED if version else 0)
+            (topic,) = elected.replica_election_results
+            assert [each.error_code for each in topic.partition_result] == [
+                CLUSTER_AUTHORIZATION_FAILED
+            ]
 
     run_scenario(scenario, quorum)
 
