@@ -45,7 +45,7 @@ from kraft.protocol.renew_delegation_token import RENEW_DELEGATION_TOKEN
 from kraft.security.principals import KafkaPrincipal
 from kraft.server.apis.api import AnsweringApi, CallContext, Reply
 from kraft.server.apis.credentials import token_owner, token_requester
-from kraft.server.apis.error_responses import REJECTIONS, Rejection
+from kraft.server.apis.error_responses import REJECTIONS, Rejection, encode_rejection
 from kraft.server.apis.forwarding import FORWARDABLE
 
 #: How long a forwarded request is sent to one controller after the other. As Kafka's, it is not the
@@ -179,7 +179,8 @@ class _ForwardedApi:
         except KraftError as error:
             request = self._rejection.decode(body, context.version)
             rejected = self._rejection.reject(request, error)
-            return Reply(rejected.encode(context.version), error=error.kafka_code)
+            body = encode_rejection(rejected, context.version)
+            return Reply(body, error=error.kafka_code)
         # The client waits at the broker for the controller's quotas: the broker's connection to the
         # controller is shared by all clients.
         return Reply(response, throttle_ms=self._throttle.read(response, context.version))

@@ -1,0 +1,12 @@
+"""Fixtures of the tests of a broker's admin APIs."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.server.controller_nodes import RunScenario, run
+
+
+@pytest.fixture
+def run_scenario(monkeypatch: pytest.MonkeyPatch) -> RunScenario:
+    return lambda scenario, quorum: run(scenario, quorum, monkeypatch)
