@@ -75,7 +75,13 @@ class TopicCreation:
         self.inflight.update(new)
         task = asyncio.get_running_loop().create_task(self._create(new, client))
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+
+        def ended(task: asyncio.Task[None]) -> None:
+            # Also of a task that is cancelled before its first step.
+            self._tasks.discard(task)
+            self.inflight.difference_update(new)
+
+        task.add_done_callback(ended)
 
     def close(self) -> None:
         """Forget the creations in flight; the controller may still do them."""
@@ -96,8 +102,6 @@ class TopicCreation:
                         error_name(topic.error_code),
                         topic.error_message,
                     )
-        finally:
-            self.inflight.difference_update(names)
 
     async def _ask(self, names: list[str], client: CallContext | None) -> CreateTopicsResponseData:
         settings = self._settings()
