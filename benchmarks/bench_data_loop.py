@@ -1,10 +1,11 @@
 """The compiled loop of a broker's plain connections, over loopback.
 
-``data_loop_fetch``        responses of 1 MiB from the page cache on one connection, with 40 us of
-                           Python work for each request
+``data_loop_fetch``        each response is the next 1 MiB of a file in the page cache; on one
+                           connection, with 40 us of Python work for each request
 ``data_loop_fetch_ahead``  the same with two requests ahead
 ``data_loop_fetch_four``   the same on four connections, one request each
-``copied_*``               the same, where uvloop's transport copies the file
+``data_loop_fetch_idle``   the first without the Python work: the cost of the loop itself
+``copied_fetch``           the first, where uvloop's transport copies the file
 ``slice_read``             1 MiB of a slice into a bytes object: the copy of connections with TLS
 ``sendfile_*``             the floors: a loop of C that answers every request by sendfile, without
                            work
@@ -42,6 +43,10 @@ from kraft.protocol.headers import request_frame
 
 ROOT = Path(__file__).parents[1]
 MIB = 1 << 20
+#: More than the caches of a CPU: a consumer reads each byte once.
+FILE_MIB = 256
+#: The Python work of a handler for a request.
+WORK_US = 40
 ROUNDS = 9
 ROUND_S = 0.8
 SMALL_ROUNDS = 5
@@ -71,13 +76,13 @@ class Loads:
         self._server_cores = ",".join(map(str, cores[: max(1, min(2, len(cores) - 1))]))
         source = ROOT / "benchmarks" / "loopback_peer.c"
         subprocess.run(["gcc", "-O2", "-Wall", "-o", self.peer, source], check=True)
-        self.file.write_bytes(bytes(range(256)) * (MIB // 256))
+        self.file.write_bytes(bytes(range(256)) * (FILE_MIB * MIB // 256))
         self._request.write_bytes(request_frame(FETCH, 12, 7, "client", bytes(40)))
 
     @contextlib.contextmanager
-    def node(self, kind: str, size: int) -> Iterator[Server]:
+    def node(self, kind: str, size: int, work_us: int = WORK_US) -> Iterator[Server]:
         command = [sys.executable, "-m", "benchmarks.data_loop_node", kind, str(self.file)]
-        with self._running([*command, str(size)]) as server:
+        with self._running([*command, str(size), str(work_us)]) as server:
             yield server
 
     @contextlib.contextmanager
@@ -134,15 +139,14 @@ def loads(tmp_path: Path, sizes: Sizes) -> Loads:
 def bench_fetch(loads: Loads, figure: Note) -> None:
     with (
         loads.node("data_loop", MIB) as loop,
+        loads.node("data_loop", MIB, 0) as idle,
         loads.node("uvloop", MIB) as copying,
         loads.floor() as floor,
     ):
         for work, (connections, ahead) in FETCHES.items():
-            servers = {
-                f"data_loop_{work}": loop,
-                f"copied_{work}": copying,
-                f"sendfile_{work}": floor,
-            }
+            servers = {f"data_loop_{work}": loop, f"sendfile_{work}": floor}
+            if work == "fetch":
+                servers |= {"data_loop_fetch_idle": idle, "copied_fetch": copying}
             for name, figures in loads.measure(servers, connections, ahead).items():
                 figure(name, unit="responses", count=1, bytes=MIB, **figures)
 

@@ -1,12 +1,14 @@
 """The node of `bench_data_loop`: a listener whose handler does a little work for each request.
 
-``python -m benchmarks.data_loop_node {data_loop,uvloop,asyncio} FILE SIZE`` prints its port. The
-responses have ``SIZE`` bytes of the file; 0: 64 bytes of memory.
+``python -m benchmarks.data_loop_node {data_loop,uvloop,asyncio} FILE SIZE WORK_US`` prints its
+port. Each response has the next ``SIZE`` bytes of the file, again from its start after its end; 0:
+64 bytes of memory. Each request takes ``WORK_US`` of Python work.
 """
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import sys
 import time
 
@@ -22,8 +24,6 @@ from kraft.raft.voters import Endpoint
 from kraft.security.protocols import PeerIdentity
 from kraft.server.process import loop_factory
 
-#: The Python work of a handler.
-WORK_S = 40e-6
 _SMALL = bytes(64)
 
 
@@ -31,16 +31,17 @@ def _unexpected(event: Event | LogSlice | SnapshotSlice) -> memoryview:
     raise AssertionError(f"no request is the raft node's: {event}")
 
 
-async def _serve(kind: str, path: str, size: int) -> None:
+async def _serve(kind: str, path: str, size: int, work_s: float) -> None:
     file = OsDisk().open(path)
+    positions = itertools.cycle(range(0, file.size(), size or file.size()))
 
     async def answer(
         header: RequestHeader, body: bytes | memoryview, sender: PeerIdentity
     ) -> HandlerAnswer:
-        end = time.perf_counter() + WORK_S
+        end = time.perf_counter() + work_s
         while time.perf_counter() < end:
             pass
-        return HandlerAnswer([FileSlice(file, 0, size)] if size else _SMALL)
+        return HandlerAnswer([FileSlice(file, next(positions), size)] if size else _SMALL)
 
     transport = Transport(
         TransportConfig(
@@ -58,4 +59,4 @@ async def _serve(kind: str, path: str, size: int) -> None:
 if __name__ == "__main__":
     chosen = None if sys.argv[1] == "asyncio" else loop_factory()
     with asyncio.Runner(loop_factory=chosen) as runner:
-        runner.run(_serve(sys.argv[1], sys.argv[2], int(sys.argv[3])))
+        runner.run(_serve(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]) / 1e6))

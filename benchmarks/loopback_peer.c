@@ -1,7 +1,8 @@
 /* The floor of a fetch over loopback, and the client of both sides of bench_data_loop.
 
    serve FILE SIZE REQUEST  print a port; answer every REQUEST bytes of a connection with a size
-                            field and SIZE bytes of FILE, by sendfile from one epoll loop
+                            field and the next SIZE bytes of FILE, again from its start after
+                            its end, by sendfile from one epoll loop
    load PORT CONNECTIONS AHEAD SECONDS REQUEST_FILE
                             send the request AHEAD times on each connection, and again for each
                             response; print the responses and seconds after the first tenth of
@@ -29,10 +30,12 @@ struct connection {
     int received;     /* of the request, or of a response's size field */
     int head;         /* bytes of the size field to send */
     long left;        /* of the response */
+    off_t at;         /* of the next byte in the file */
     uint8_t size[4];
 };
 
 static char buffer[CHUNK];
+static off_t file_size;
 
 static void check(int is_good, const char *what) {
     if (!is_good) {
@@ -54,6 +57,7 @@ static struct connection *watch(int poll, int fd, uint32_t events) {
 
 /* Sends and receives what the socket takes and has; returns 0 at the end of the stream. */
 static int serve_one(struct connection *one, int file, long size, int request) {
+    static off_t next;
     for (;;) {
         if (one->head == 0 && one->left == 0) {
             ssize_t now = recv(one->fd, buffer, request - one->received, 0);
@@ -65,6 +69,8 @@ static int serve_one(struct connection *one, int file, long size, int request) {
             one->received = 0;
             one->head = 4;
             one->left = size;
+            one->at = next;
+            next = (next + size) % file_size;
         }
         if (one->head) {
             uint32_t field = htonl(size);
@@ -73,8 +79,7 @@ static int serve_one(struct connection *one, int file, long size, int request) {
             one->head = 0;
         }
         while (one->left) {
-            off_t at = size - one->left;
-            ssize_t now = sendfile(one->fd, file, &at, one->left);
+            ssize_t now = sendfile(one->fd, file, &one->at, one->left);
             if (now <= 0)
                 return 1;
             one->left -= now;
@@ -89,6 +94,7 @@ static void serve(const char *path, long size, int request) {
     socklen_t length = sizeof at;
     struct epoll_event event = {EPOLLIN, {.ptr = NULL}}, events[EVENTS];
     check(file >= 0, path);
+    file_size = lseek(file, 0, SEEK_END);
     check(bind(listening, (void *)&at, sizeof at) == 0 && listen(listening, 128) == 0, "listen");
     getsockname(listening, (void *)&at, &length);
     check(epoll_ctl(poll, EPOLL_CTL_ADD, listening, &event) == 0, "epoll_ctl");
