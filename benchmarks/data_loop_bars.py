@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from benchmarks.conditions import Row, at_least, share_of
 
-_WORK = "40 us of Python work a request here, none in the floor"
+_WORK = (
+    "40 us of Python work a request, none in the floor; of two cores sender and Python share one"
+)
 
 DATA_LOOP_ROWS = (
     Row(
@@ -16,20 +18,27 @@ DATA_LOOP_ROWS = (
         note=f"{_WORK}; the peer: uvloop's transport with a copy of the file",
     ),
     Row(
-        "the same, two requests ahead",
+        "the first, without the Python work",
+        "data_loop_fetch_idle",
+        "copied_fetch",
+        (share_of("sendfile_fetch", 0.80),),
+        floor="sendfile_fetch",
+    ),
+    Row(
+        "the first, two requests ahead",
         "data_loop_fetch_ahead",
         None,
         (),
         floor="sendfile_fetch_ahead",
-        note="client, sender and Python share two cores",
+        note=_WORK,
     ),
     Row(
-        "the same, four connections",
+        "the first, four connections",
         "data_loop_fetch_four",
         None,
         (),
         floor="sendfile_fetch_four",
-        note="client, sender and Python share two cores",
+        note=_WORK,
     ),
     Row(
         "small requests on 50 connections, beside uvloop",
