@@ -25,11 +25,11 @@ from typing import Any, cast
 
 from typing_extensions import Buffer
 
-from kraft._core.bytes.produced_batch import ProducedBatch
 from kraft._core.table.table import PartitionTable
 from kraft.broker.directory_assignments import DirectoryAssignments
 from kraft.broker.leader_links import LeaderLinks
-from kraft.broker.log_store import DirectoryLogStore, LocalReplicaLog
+from kraft.broker.log.partition_log import PartitionLog
+from kraft.broker.log_store import DirectoryLogStore
 from kraft.broker.metadata_steps import MetadataSteps
 from kraft.broker.replication.messages import (
     BrokerFetchRequest,
@@ -58,7 +58,6 @@ PARTITIONS_AT_ONCE = 50
 #: The time for requests to the controller and to leaders (replica.socket.timeout.ms).
 REQUEST_TIMEOUT_MS = 30_000.0
 
-Batch = ProducedBatch | Buffer
 Produced = dict[PartitionId, ProducedPartition]
 Deleted = dict[PartitionId, DeletedRecords]
 
@@ -150,26 +149,24 @@ class ReplicaDriver:
         """Give the logs their high watermarks, for checkpoints and retention."""
         for partition in self.manager.partitions.values():
             log = partition.log
-            if isinstance(log, LocalReplicaLog):
-                log.stored.high_watermark = partition.high_watermark
+            if isinstance(log, PartitionLog):
+                log.high_watermark = partition.high_watermark
 
     # -- requests of clients and followers
 
     def produce(
-        self, batches: Mapping[PartitionId, Batch], acks: int, timeout_ms: float
+        self, batches: Mapping[PartitionId, Buffer], acks: int, timeout_ms: float
     ) -> asyncio.Future[Produced]:
         """Append validated batches; see `ReplicaManager.produce`."""
         if len(batches) > PARTITIONS_AT_ONCE:
             return self._spawn(self._produce_in_slices(batches, acks, timeout_ms))
         answer: asyncio.Future[Produced] = self._loop.create_future()
-        # The manager passes a batch on to the log, and looks at nothing in it.
-        appended = cast(Mapping[PartitionId, Buffer], batches)
-        self.manager.produce(answer, appended, acks, timeout_ms, self.now_ms)
+        self.manager.produce(answer, batches, acks, timeout_ms, self.now_ms)
         self._after()
         return answer
 
     async def _produce_in_slices(
-        self, batches: Mapping[PartitionId, Batch], acks: int, timeout_ms: float
+        self, batches: Mapping[PartitionId, Buffer], acks: int, timeout_ms: float
     ) -> Produced:
         deadline = self.now_ms + timeout_ms
         answers = []

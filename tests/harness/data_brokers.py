@@ -15,6 +15,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
+from kraft._core.bytes.file_slice import FileSlice
 from kraft._core.codec.metadata_codec import Message
 from kraft._core.log.segment import SegmentPool
 from kraft._core.table.table import PartitionTable
@@ -271,11 +272,9 @@ class DataBroker:
         """Begin a process: open the logs, register, apply the metadata."""
         cluster, id = self.cluster, self.id
         ids = {}
-        paths = []
         for number in range(cluster.directories):
             path = self.path / str(number)
             path.mkdir(parents=True, exist_ok=True)
-            paths.append(str(path))
             ids[str(path)] = directory(id, number)
         self.topics = EffectiveTopicSettings(Properties(id, cluster.given))
         pool = SegmentPool(100)
@@ -283,17 +282,18 @@ class DataBroker:
             [
                 LogDirectory(
                     path,
+                    id=bytes(directory_id),
                     now_ms=lambda: int(now_ms()),
                     pool=pool,
                     on_failure=self._directory_failed,
                 )
-                for path in paths
+                for path, directory_id in ids.items()
             ],
             self.topics.log_settings,
         )
         self.logs.load()
         self.topics.attach(self.logs)
-        self.store = DirectoryLogStore(self.logs, ids)
+        self.store = DirectoryLogStore(self.logs)
         sessions = count(1)
         self.manager = ReplicaManager(
             id, self.store, self.topics, lambda: next(sessions), cluster.settings
@@ -356,7 +356,7 @@ class DataBroker:
             self.logs.close(epoch)
 
     def _directory_failed(self, failed: LogDirectory) -> None:
-        self.driver.directory_failed(self.store.id_of(failed))
+        self.driver.directory_failed(failed.id)
 
     def _failed(self, name: str, error: Exception) -> None:
         raise AssertionError(f"{name} of broker {self.id} failed") from error
@@ -432,8 +432,9 @@ class DataBroker:
         log = self.partition(id).local_log
         if log.start_offset == log.end_offset:
             return b""
-        stored = log.stored  # type: ignore[attr-defined]
-        return bytes(stored.read_mapped(log.start_offset, 1 << 30, log.end_offset))
+        found = log.read(log.start_offset, 1 << 30, log.end_offset)
+        assert isinstance(found, FileSlice)
+        return found.read()
 
 
 async def until(is_reached: Callable[[], bool]) -> None:

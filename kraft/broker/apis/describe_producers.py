@@ -7,7 +7,7 @@ Only the leader of a partition answers. Source: ``KafkaApis.handleDescribeProduc
 from __future__ import annotations
 
 from kraft.broker.apis.data_services import DataServices, ImageTopics, Pace, TopicAccess
-from kraft.broker.log_store import LocalReplicaLog
+from kraft.broker.log.partition_log import PartitionLog
 from kraft.broker.replication.messages import PartitionId
 from kraft.errors import (
     NONE,
@@ -78,9 +78,9 @@ def _describe(broker: DataServices, id: PartitionId) -> DescribedProducersPartit
     if error:
         return _failed(id.partition, error)
     log = partition.local_log
-    assert isinstance(log, LocalReplicaLog)
+    assert isinstance(log, PartitionLog)
     try:
-        producers = log.stored.producers.producers.values()
+        producers = log.producers.producers.values()
     except KraftError as failure:
         return _failed(id.partition, failure.kafka_code)
     return DescribedProducersPartition(

@@ -298,7 +298,4 @@ def _failed(partition: int, error: int) -> FetchedPartitionData:
 
 
 def _records(records: DataSlice | None) -> Body | FileSlice:
-    if records is None:
-        return b""
-    part = cast(FileSlice, records)
-    return FileSlice(part.file, part.position, part.size)
+    return b"" if records is None else cast(FileSlice, records)

@@ -137,7 +137,7 @@ class _Producing:
             for topic in data.topic_data
         ]
         if self._sent:
-            batches = {sent.id: sent.batch for sent in self._sent}
+            batches = {sent.id: sent.batch.data for sent in self._sent}
             produced = await self._broker.replicas.produce(batches, data.acks, data.timeout_ms)
             for sent in self._sent:
                 self._complete(sent, produced[sent.id])
