@@ -47,10 +47,10 @@ from kraft.broker.groups import (
 )
 from kraft.broker.groups.error_responses import delete_error, error_response, fetch_error
 from kraft.broker.groups.requests import GroupRequest, GroupResponse
-from kraft.broker.offsets_topic_creation import ControllerCalls, OffsetsTopicCreation
+from kraft.broker.offsets_topic_creation import CreationChannel, OffsetsTopicCreation
 from kraft.broker.replication.messages import PartitionId, ProducedPartition
 from kraft.broker.replication.partition import ALL_IN_SYNC, HostedPartition, RejectedOperationError
-from kraft.broker.replication.ports import DataSlice, PartitionLog
+from kraft.broker.replication.ports import DataSlice
 from kraft.broker.replication.replica_manager import ReplicaManager
 from kraft.errors import COORDINATOR_NOT_AVAILABLE, NOT_LEADER_OR_FOLLOWER
 from kraft.image.publishing import Image, ImageDelta
@@ -96,12 +96,11 @@ class _LedPartition:
         replicas: OffsetsReplicas,
         index: int,
         partition: HostedPartition,
-        log: PartitionLog,
         timeout_ms: float,
     ) -> None:
         self.index = index
         self.partition = partition
-        self.log = log
+        self.log = partition.local_log
         self.epoch = partition.leader_epoch
         self.coordinator: GroupCoordinator
         #: The high watermark that the coordinator knows.
@@ -159,7 +158,7 @@ class GroupDriver:
         self,
         replicas: OffsetsReplicas,
         settings: GroupSettings,
-        controller: ControllerCalls,
+        controller: CreationChannel,
         *,
         clock_ms: Callable[[], float] = wall_clock_ms,
     ) -> None:
@@ -390,11 +389,11 @@ class GroupDriver:
                 return
             self._resign(led)
         if partition is not None and partition.is_leader and partition.log is not None:
-            self._elect(index, partition, partition.log)
+            self._elect(index, partition)
 
-    def _elect(self, index: int, partition: HostedPartition, log: PartitionLog) -> None:
+    def _elect(self, index: int, partition: HostedPartition) -> None:
         timeout_ms = self._settings.offsets_commit_timeout_ms
-        led = _LedPartition(self._replicas, index, partition, log, timeout_ms)
+        led = _LedPartition(self._replicas, index, partition, timeout_ms)
         led.coordinator, replies = self._coordinators.elect(index, partition.leader_epoch, led)
         assert not replies, "the coordinator before has resigned"
         self._led[index] = led
@@ -446,9 +445,9 @@ class GroupDriver:
         led.high_watermark = led.partition.high_watermark
         self._decide(led.index, lambda now_ms: led.coordinator.activate(now_ms, led.high_watermark))
         logger.info(
-            "loaded %d groups and %d offsets of %s-%d in %.0f ms",
-            *(led.coordinator.group_count, led.coordinator.offset_count),
-            *(OFFSETS_TOPIC, led.index, (time.perf_counter() - began) * 1000),
+            "loaded %d groups of %s-%d in %.0f ms",
+            *(led.coordinator.group_count, OFFSETS_TOPIC, led.index),
+            (time.perf_counter() - began) * 1000,
         )
         if led.deleted:
             self._delete_topics(led.deleted)

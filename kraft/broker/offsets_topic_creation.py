@@ -29,8 +29,8 @@ _TIMEOUT_MS = 30_000
 Answer = TypeVar("Answer", bound=Message)
 
 
-class ControllerCalls(Protocol):
-    """Requests to the active controller, as `ControllerChannel` sends them."""
+class CreationChannel(Protocol):
+    """A connection to the active controller; `ControllerChannel` is one."""
 
     async def call(
         self, api: Api, request: Message, answer: type[Answer], *, timeout_ms: float
@@ -41,7 +41,7 @@ class ControllerCalls(Protocol):
 class OffsetsTopicCreation:
     """Asks the controller to create a topic. Create it on the event loop."""
 
-    def __init__(self, topic: CreatableTopic, controller: ControllerCalls) -> None:
+    def __init__(self, topic: CreatableTopic, controller: CreationChannel) -> None:
         self._topic = topic
         self._controller = controller
         self._loop = asyncio.get_running_loop()

@@ -427,6 +427,15 @@ class DataBroker:
     def partition(self, id: PartitionId) -> HostedPartition:
         return self.manager.partitions[id]
 
+    def id_of(self, topic: str, partition: int = 0) -> PartitionId:
+        """Return the id of a partition of this broker."""
+        (id,) = (
+            id
+            for id, each in self.manager.partitions.items()
+            if (each.topic, id.partition) == (topic, partition)
+        )
+        return id
+
     def content(self, id: PartitionId) -> bytes:
         """Return the bytes of a partition's log, as far as one segment has them."""
         log = self.partition(id).local_log

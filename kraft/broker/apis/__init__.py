@@ -1,1 +1,1 @@
-"""The APIs of a broker's listener, one module a subject."""
+"""The APIs of a broker's listener, one module for each or for a few that belong together."""

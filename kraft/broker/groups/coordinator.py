@@ -130,7 +130,7 @@ class GroupCoordinator:
     def load(self, batches: Buffer, high_watermark: int) -> Iterator[None]:
         """Replay whole batches of the log, in order, from its start to its end.
 
-        A generator of steps of about a millisecond. What is not below ``high_watermark`` now is
+        A generator of steps of at most a millisecond. What is not below ``high_watermark`` now is
         committed by a later `advance`. Raises CorruptRecordError or UnsupportedVersionError; the
         coordinator is closed then.
         """

@@ -69,7 +69,7 @@ from kraft.protocol.sync_group import (
     SyncGroupRequestData,
     SyncGroupResponseData,
 )
-from tests.unit.broker.groups.driving import join
+from tests.harness.group_requests import join
 from tests.unit.broker.offsets_brokers import OffsetsBroker, OffsetsBrokers, acl
 
 T, U = Uuid(b"T" * 16), Uuid(b"U" * 16)

@@ -25,7 +25,7 @@ from kraft.protocol.heartbeat import HeartbeatRequestData
 from kraft.protocol.join_group import JoinGroupRequestData, JoinGroupResponseData
 from kraft.protocol.offset_fetch import OffsetFetchRequestGroup
 from kraft.protocol.sync_group import SyncGroupRequestAssignment, SyncGroupRequestData
-from tests.unit.broker.groups.driving import commit, join
+from tests.harness.group_requests import commit, join
 from tests.unit.broker.offsets_brokers import (
     OFFSETS_ID,
     OffsetsBroker,

@@ -11,15 +11,10 @@ from kraft.broker.groups.requests import GroupRequest, GroupResponse
 from kraft.broker.groups.writes import GroupReply
 from kraft.protocol.heartbeat import HeartbeatRequestData, HeartbeatResponseData
 from kraft.protocol.join_group import (
-    JoinGroupRequestData,
-    JoinGroupRequestProtocol,
     JoinGroupResponseData,
 )
 from kraft.protocol.leave_group import LeaveGroupRequestData, LeaveGroupResponseData, LeavingMember
 from kraft.protocol.offset_commit import (
-    OffsetCommitRequestData,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
     OffsetCommitResponseData,
 )
 from kraft.protocol.offset_fetch import (
@@ -29,8 +24,8 @@ from kraft.protocol.offset_fetch import (
 )
 from kraft.protocol.sync_group import SyncGroupRequestAssignment, SyncGroupRequestData
 from tests.harness.group_log import MemoryLog, load_coordinator
+from tests.harness.group_requests import commit, join
 
-SUBSCRIPTION = b"\0\0\0\0\0\1\0\1t\xff\xff\xff\xff"  # topic t
 Response = TypeVar("Response")
 
 
@@ -198,38 +193,3 @@ class Driver:
             for topic in response.topics
             for one in topic.partitions
         }
-
-
-def join(
-    group: str = "g",
-    member_id: str = "",
-    instance: str | None = None,
-    *,
-    names: tuple[str, ...] = ("range",),
-    kind: str = "consumer",
-    session_ms: int = 10_000,
-    rebalance_ms: int = 60_000,
-    metadata: bytes = SUBSCRIPTION,
-) -> JoinGroupRequestData:
-    """Return a JoinGroup with these protocols."""
-    protocols = [JoinGroupRequestProtocol(name, metadata) for name in names]
-    return JoinGroupRequestData(
-        group, session_ms, rebalance_ms, member_id, instance, kind, protocols
-    )
-
-
-def commit(
-    offset: int,
-    topic: str = "t",
-    partition: int = 0,
-    group: str = "g",
-    generation: int = -1,
-    member_id: str = "",
-    topic_id: Uuid = ZERO_UUID,
-    retention_ms: int = -1,
-    metadata: str | None = None,
-) -> OffsetCommitRequestData:
-    """Return a commit of one offset."""
-    partitions = [OffsetCommitRequestPartition(partition, offset, -1, metadata)]
-    topics = [OffsetCommitRequestTopic(topic, topic_id, partitions)]
-    return OffsetCommitRequestData(group, generation, member_id, None, retention_ms, topics)

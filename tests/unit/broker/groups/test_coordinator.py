@@ -41,7 +41,8 @@ from kraft.protocol.list_groups import ListedGroup
 from kraft.protocol.offset_commit import OffsetCommitResponseData
 from kraft.protocol.offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponseGroup
 from tests.harness.group_log import MemoryLog, load_coordinator
-from tests.unit.broker.groups.driving import Driver, commit, join
+from tests.harness.group_requests import commit, join
+from tests.unit.broker.groups.driving import Driver
 
 CONTEXT = ClientContext("c", "/host", 9)
 

@@ -21,7 +21,8 @@ from kraft.protocol.sync_group import (
     SyncGroupRequestData,
     SyncGroupResponseData,
 )
-from tests.unit.broker.groups.driving import Driver, join
+from tests.harness.group_requests import join
+from tests.unit.broker.groups.driving import Driver
 
 
 def completing_group(driver: Driver, count: int = 2) -> tuple[str, list[str]]:

@@ -19,7 +19,8 @@ from kraft.errors import (
 )
 from kraft.protocol.join_group import JoinGroupResponseData
 from kraft.protocol.sync_group import SyncGroupRequestData, SyncGroupResponseData
-from tests.unit.broker.groups.driving import Driver, commit, join
+from tests.harness.group_requests import commit, join
+from tests.unit.broker.groups.driving import Driver
 
 
 def joined(driver: Driver, call: int) -> JoinGroupResponseData:

@@ -32,7 +32,8 @@ from kraft.protocol.offset_fetch import (
     OffsetFetchResponseGroup,
     OffsetFetchResponsePartition,
 )
-from tests.unit.broker.groups.driving import Driver, commit, join
+from tests.harness.group_requests import commit, join
+from tests.unit.broker.groups.driving import Driver
 
 FIRST, SECOND = Uuid(b"1" * 16), Uuid(b"2" * 16)
 MINUTE_MS = 60_000
