@@ -11,8 +11,10 @@ from __future__ import annotations
 from kraft.broker.producer_ids import ProducerIds
 from kraft.errors import (
     CLUSTER_AUTHORIZATION_FAILED,
+    COORDINATOR_LOAD_IN_PROGRESS,
     INVALID_REQUEST,
     NONE,
+    TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     UNSUPPORTED_VERSION,
     KraftError,
     RequestTimedOutError,
@@ -26,10 +28,6 @@ from kraft.protocol.init_producer_id import (
 from kraft.security.authorizer import RequestContext
 from kraft.security.controller_apis import CLUSTER_NAME
 from kraft.server.apis.api import AnyApi, CallContext, ListenerApi
-
-# ``Errors.java``, as far as ``kraft.errors`` does not have them.
-COORDINATOR_LOAD_IN_PROGRESS = 14
-TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53
 
 #: How long a request waits for a block of ids. Then its client asks again, as at once in Kafka.
 MAX_WAIT_MS = 2_000.0
