@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Coroutine, Mapping
 from itertools import islice
 from typing import Any, cast
@@ -53,6 +54,8 @@ from kraft.errors import KraftError
 from kraft.image.publishing import Image, ImageDelta
 from kraft.protocol.alter_partition import ALTER_PARTITION, AlterPartitionResponseData
 
+#: How long the partitions of a leader's response are worked on before the loop serves others.
+TURN_S = 0.003
 #: Partitions of a Produce or DeleteRecords that are handled at once.
 PARTITIONS_AT_ONCE = 50
 #: The time for requests to the controller and to leaders (replica.socket.timeout.ms).
@@ -269,9 +272,22 @@ class ReplicaDriver:
 
     async def _fetch(self, fetch: FetchToSend) -> None:
         response = await self._links.fetch(fetch)
-        if not self._is_closed:
-            self.manager.fetched(fetch.leader_id, fetch.number, response, self.now_ms)
-            self._after()
+        if self._is_closed:
+            return
+        manager = self.manager
+        manager.note_time(self.now_ms)
+        end = time.perf_counter() + TURN_S
+        for _ in manager.fetching.fetched_steps(
+            fetch.leader_id, fetch.number, response, self.now_ms
+        ):
+            if time.perf_counter() >= end:
+                self._after()
+                await asyncio.sleep(0)
+                if self._is_closed:
+                    return
+                manager.note_time(self.now_ms)
+                end = time.perf_counter() + TURN_S
+        self._after()
 
     async def _query(self, query: OffsetQuery) -> None:
         listed = await self._links.list_offset(query)

@@ -11,7 +11,7 @@ Rules: Kafka's ``AbstractFetcherThread``, ``ReplicaFetcherThread``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, KeysView
+from collections.abc import Callable, Iterator, KeysView
 from typing import NamedTuple
 
 import numpy as np
@@ -156,22 +156,38 @@ class ReplicaFetching:
         self, leader_id: int, number: int, response: ReceivedFetch | None, now_ms: float
     ) -> None:
         """Apply the response to a Fetch request, None: the connection failed, or it timed out."""
+        for _ in self.fetched_steps(leader_id, number, response, now_ms):
+            pass
+
+    def fetched_steps(
+        self, leader_id: int, number: int, response: ReceivedFetch | None, now_ms: float
+    ) -> Iterator[None]:
+        """Apply a response; yield after each partition.
+
+        Metadata and requests may be handled between two steps; the next request to the leader is
+        built after the last one.
+        """
         fetcher = self._fetchers.get(leader_id)
         if fetcher is None or not fetcher.is_in_flight or fetcher.request_number != number:
             return
         if not fetcher.received(response, now_ms):
             return
         assert response is not None
-        for received in response.partitions:
-            position = fetcher.positions.get(received.id)
-            if (
-                position is not None
-                and not position.is_resetting
-                and position.ready_at_ms <= now_ms
-                and fetcher.fetch_offset_of(received.id) == position.offset
-                and fetcher.fetch_epoch_of(received.id) == position.leader_epoch
-            ):
-                self._take(fetcher, position, received, now_ms)
+        fetcher.is_in_flight = True
+        try:
+            for received in response.partitions:
+                position = fetcher.positions.get(received.id)
+                if (
+                    position is not None
+                    and not position.is_resetting
+                    and position.ready_at_ms <= now_ms
+                    and fetcher.fetch_offset_of(received.id) == position.offset
+                    and fetcher.fetch_epoch_of(received.id) == position.leader_epoch
+                ):
+                    self._take(fetcher, position, received, now_ms)
+                yield
+        finally:
+            fetcher.is_in_flight = False
 
     def _take(
         self,
