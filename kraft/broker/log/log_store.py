@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from logging import getLogger
 
+from kraft._core.decide.placement import UNASSIGNED_DIRECTORY
 from kraft.broker.log.log_directory import LogDirectory
 from kraft.broker.log.log_manager import LogManager
 from kraft.broker.log.partition_log import PartitionLog
@@ -20,9 +21,6 @@ from kraft.broker.replication.messages import PartitionId
 from kraft.broker.replication.ports import StoredLog
 from kraft.errors import StorageError
 from kraft.records import Uuid
-
-#: The directory id of a replica to which the controller has assigned none (KIP-858).
-UNASSIGNED = bytes(16)
 
 _log = getLogger(__name__)
 
@@ -63,7 +61,7 @@ class PartitionLogStore:
         for directory in online:
             if directory.id == id:
                 return directory
-        if id != UNASSIGNED and len(online) < len(self._manager.directories):
+        if id != UNASSIGNED_DIRECTORY and len(online) < len(self._manager.directories):
             raise StorageError("the log may be in a log directory that is offline")
         return None
 

@@ -11,7 +11,8 @@ import pytest
 
 from kraft import records
 from kraft._core.bytes.file_slice import FileSlice
-from kraft.broker.log.log_store import UNASSIGNED, PartitionLogStore
+from kraft._core.decide.placement import UNASSIGNED_DIRECTORY
+from kraft.broker.log.log_store import PartitionLogStore
 from kraft.broker.log.partition_log import PartitionLog
 from kraft.broker.log.settings import LogSettings
 from kraft.broker.replication.messages import (
@@ -251,7 +252,7 @@ def test_no_log_is_created_while_an_offline_directory_may_have_it(tmp_path: Path
         store.open(P0, "a", directory_id(0))
     assert store.open(P0, "a", directory_id(1)).directory == directory_id(1)
     other = PartitionId(bytes(TOPIC), 1)
-    assert store.open(other, "a", UNASSIGNED).directory == directory_id(1)
+    assert store.open(other, "a", UNASSIGNED_DIRECTORY).directory == directory_id(1)
 
 
 # -- beside simulated logs
