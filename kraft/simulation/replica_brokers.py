@@ -27,8 +27,8 @@ from kraft.broker.replication.messages import (
 )
 from kraft.broker.replication.replica_fetching import FetchToSend, OffsetQuery
 from kraft.broker.replication.replica_manager import ReplicaManager
-from kraft.broker.replication.settings import ReplicationSettings
 from kraft.broker.replication.replication_output import ReplicaDirectory
+from kraft.broker.replication.settings import ReplicationSettings
 from kraft.controller.brokers.directories import DirectoryAssignment
 from kraft.controller.runtime import requests
 from kraft.controller.runtime.operations import DecisionContext

@@ -79,6 +79,7 @@ class ReplicaSlice(NamedTuple):
 class AppendedBatch(NamedTuple):
     first_offset: int
     last_offset: int
+    append_time_ms: int = -1
 
 
 def batches_of(data: Buffer) -> list[ReplicaBatch]:

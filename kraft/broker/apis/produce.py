@@ -71,7 +71,7 @@ class _Sent(NamedTuple):
     """A batch that was passed on, and the response of its partition."""
 
     id: PartitionId
-    batch: ProducedBatch
+    records: memoryview
     response: PartitionProduceResponse
 
 
@@ -137,7 +137,7 @@ class _Producing:
             for topic in data.topic_data
         ]
         if self._sent:
-            batches = {sent.id: sent.batch.data for sent in self._sent}
+            batches = {sent.id: sent.records for sent in self._sent}
             produced = await self._broker.replicas.produce(batches, data.acks, data.timeout_ms)
             for sent in self._sent:
                 self._complete(sent, produced[sent.id])
@@ -176,7 +176,7 @@ class _Producing:
             except KraftError as rejected:
                 _reject(response, rejected)
             else:
-                self._sent.append(_Sent(PartitionId(topic.id, each.index), batch, response))
+                self._sent.append(_Sent(PartitionId(topic.id, each.index), batch.data, response))
             await self._pace.rest()
         return responses
 
@@ -207,7 +207,7 @@ class _Producing:
         if not produced.error:
             response.base_offset = produced.base_offset
             response.log_start_offset = produced.log_start_offset
-            response.log_append_time_ms = sent.batch.append_time_ms
+            response.log_append_time_ms = produced.append_time_ms
             return
         response.error_code = produced.error
         response.error_message = produced.message or error_name(produced.error)

@@ -57,6 +57,8 @@ class ProducedPartition(NamedTuple):
     base_offset: int = -1
     log_start_offset: int = -1
     message: str | None = None
+    #: The time of the records under LogAppendTime, else -1.
+    append_time_ms: int = -1
 
 
 # -- Fetch

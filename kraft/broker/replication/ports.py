@@ -35,6 +35,10 @@ class AppendOutcome(Protocol):
     @property
     def last_offset(self) -> int: ...
 
+    @property
+    def append_time_ms(self) -> int:
+        """The time of the records under LogAppendTime, else -1."""
+
 
 class ReplicatedLog(Protocol):
     """The log of one replica."""

@@ -62,7 +62,6 @@ from kraft.broker.replication.settings import DEFAULT_SETTINGS, ReplicationSetti
 from kraft.broker.replication.waiting import WaitingOperations
 from kraft.errors import (
     INVALID_REQUIRED_ACKS,
-    KAFKA_STORAGE_ERROR,
     NONE,
     NOT_LEADER_OR_FOLLOWER,
     UNKNOWN_TOPIC_ID,
@@ -355,18 +354,15 @@ class ReplicaManager(PartitionOutcomes):
                 results[id] = ProducedPartition(self._absence_error(id))
                 continue
             try:
-                end = partition.local_log.end_offset
+                log = partition.local_log
+                end = log.end_offset
                 outcome = partition.append(batch, acks, self.context)
                 results[id] = ProducedPartition(
-                    NONE, outcome.first_offset, partition.local_log.start_offset
+                    NONE, outcome.first_offset, log.start_offset, None, outcome.append_time_ms
                 )
                 required[id] = outcome.last_offset + 1
-                if partition.local_log.end_offset != end:
+                if log.end_offset != end:
                     changed.append(partition)
-            except RejectedOperationError as error:
-                results[id] = ProducedPartition(error.code, message=str(error))
-            except StorageError as error:
-                results[id] = ProducedPartition(KAFKA_STORAGE_ERROR, message=str(error))
             except KraftError as error:
                 results[id] = ProducedPartition(error.kafka_code, message=str(error))
         waiting: WaitingProduce | None = None

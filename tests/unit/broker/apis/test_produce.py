@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -171,6 +172,19 @@ def test_an_idempotent_producer(tmp_path: Path) -> None:
         assert answer.error_code == INVALID_TXN_STATE
         (id,) = broker.manager.partitions
         assert broker.partition(id).local_log.end_offset == 2
+
+    run(tmp_path, scenario)
+
+
+def test_a_repeated_batch_has_the_time_of_the_first_one(tmp_path: Path) -> None:
+    async def scenario(cluster: DataCluster) -> None:
+        await cluster.create("now", [1], configs={"message.timestamp.type": "LogAppendTime"})
+        numbered = batch(producer_id=7, producer_epoch=0, base_sequence=0)
+        first = await produce(cluster[1], "now", numbered, version=12)
+        await asyncio.sleep(0.005)
+        repeated = await produce(cluster[1], "now", numbered, version=12)
+        assert repeated.base_offset == 0
+        assert repeated.log_append_time_ms == first.log_append_time_ms > 0
 
     run(tmp_path, scenario)
 

@@ -124,8 +124,8 @@ def test_a_consumer_gets_a_part_of_a_file(brokers: RealBrokers) -> None:
 
 def test_errors_of_the_log_are_error_codes(brokers: RealBrokers) -> None:
     first = batch(producer_id=5, sequence=0)
-    assert brokers[1].produce(data=first, acks=1) == (NONE, 0, 0, None)
-    assert brokers[1].produce(data=first, acks=1) == (NONE, 0, 0, None), "a duplicate"
+    assert brokers[1].produce(data=first, acks=1) == (NONE, 0, 0, None, -1)
+    assert brokers[1].produce(data=first, acks=1) == (NONE, 0, 0, None, -1), "a duplicate"
     answer = brokers[1].produce(data=batch(producer_id=5, sequence=7), acks=1)
     assert answer is not None
     assert answer.error == OUT_OF_ORDER_SEQUENCE_NUMBER
