@@ -10,9 +10,12 @@ pool of threads that changes too much, a cordoned directory that the broker does
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 
-from kraft.configdef import ConfigType, ConfigValueError, read
+from kraft.configdef import Between, ConfigType, ConfigValueError, OneOf, Validator, read
+from kraft.controller.config_schema import TOPIC_CONFIGS, Definition
 from kraft.errors import InvalidConfigError, InvalidRequestError
 from kraft.server.config.values import Setting
 
@@ -25,6 +28,66 @@ _THREADS = (
     "num.recovery.threads.per.data.dir",
     "num.replica.fetchers",
 )
+_RETENTION_MS = "log.retention.ms"
+
+
+def _not_zero(value: int) -> None:
+    """Check a time that is unlimited if it is negative. Raises ConfigValueError for 0."""
+    if value == 0:
+        raise ConfigValueError("a number of milliseconds, or -1 for no limit, but not 0")
+
+
+#: Ranges of the dynamic settings that are no defaults of topics (``KafkaConfig.configDef``).
+_RANGES: Mapping[str, Validator] = MappingProxyType(
+    {
+        **dict.fromkeys(
+            (
+                "group.consumer.assignment.interval.ms",
+                "group.share.assignment.interval.ms",
+                "group.streams.assignment.interval.ms",
+                "log.cleaner.backoff.ms",
+                "log.cleaner.io.buffer.size",
+            ),
+            Between(0),
+        ),
+        **dict.fromkeys(
+            (
+                *_THREADS,
+                "num.replica.alter.log.dirs.threads",
+                "producer.id.expiration.ms",
+                "remote.fetch.max.wait.ms",
+                "remote.list.offsets.request.timeout.ms",
+                "remote.log.index.file.cache.total.size.bytes",
+                "remote.log.manager.copier.thread.pool.size",
+                "remote.log.manager.copy.max.bytes.per.second",
+                "remote.log.manager.expiration.thread.pool.size",
+                "remote.log.manager.fetch.max.bytes.per.second",
+                "remote.log.manager.follower.thread.pool.size",
+                "remote.log.reader.threads",
+            ),
+            Between(1),
+        ),
+        "group.coordinator.cached.buffer.max.bytes": Between(512 * 1024),
+        "share.coordinator.cached.buffer.max.bytes": Between(512 * 1024),
+        _RETENTION_MS: _not_zero,
+        "ssl.client.auth": OneOf(("required", "requested", "none")),
+    }
+)
+#: The definitions of topics' configurations, by the settings that are their defaults.
+_TOPIC_DEFAULTS: Mapping[str, Definition] = MappingProxyType(
+    {
+        synonym.name: definition
+        for definition in TOPIC_CONFIGS.values()
+        for synonym in definition.synonyms
+        # Kafka checks less than the range of topics for these.
+        if synonym.factor == 1 and synonym.name not in ("log.flush.interval.ms", _RETENTION_MS)
+    }
+)
+#: A setting with the prefix of a listener.
+_OF_LISTENER = re.compile(r"listener\.name\.[^.]*\.(.*)")
+_DEDUPE_BUFFER, _CLEANERS = "log.cleaner.dedupe.buffer.size", "log.cleaner.threads"
+#: A thread of the log cleaner needs more bytes of the buffer than these.
+_DEDUPE_BUFFER_OF_THREAD = 1024 * 1024
 _CORDONED = "cordoned.log.dirs"
 _ALL_DIRECTORIES = "*"
 
@@ -91,6 +154,9 @@ class DynamicSettingsCheck:
         )
         for name in _THREADS:
             _check_threads(name, present.value_of(name), after.value_of(name))
+        buffer, cleaners = after.value_of(_DEDUPE_BUFFER), after.value_of(_CLEANERS)
+        if buffer and cleaners and int(buffer) // int(cleaners) <= _DEDUPE_BUFFER_OF_THREAD:
+            raise InvalidRequestError(f"{_DEDUPE_BUFFER} must be at least 1MB per cleaner thread.")
         self._check_cordoned(after.effective.get(_CORDONED, ""))
         try:
             self._check_effective(after.effective)
@@ -98,11 +164,15 @@ class DynamicSettingsCheck:
             raise InvalidRequestError(str(error)) from error
 
     def _check_range(self, name: str, text: str) -> None:
-        setting = self._settings.get(name)
-        if setting is None:
+        of_listener = _OF_LISTENER.fullmatch(name)
+        base = of_listener[1] if of_listener else name
+        if not _is_dynamic(base):
             return
+        setting = self._settings.get(base)
         try:
-            setting.read(text)
+            if setting is not None:
+                setting.read(text)
+            _check_range(base, text)
         except ConfigValueError as error:
             raise InvalidRequestError(error.message(name, text)) from None
 
@@ -117,13 +187,29 @@ class DynamicSettingsCheck:
             )
 
 
+def _is_dynamic(name: str) -> bool:
+    """Return whether Kafka reads the value: not of a fixed setting with a listener's prefix."""
+    from kraft.controller.configs.node_settings import FIXED, NODE_SETTINGS
+
+    return name in NODE_SETTINGS and NODE_SETTINGS[name].mode not in FIXED
+
+
+def _check_range(name: str, text: str) -> None:
+    """Raise ConfigValueError for a value that the setting does not allow."""
+    from kraft.controller.configs.node_settings import NODE_SETTINGS
+
+    definition = _TOPIC_DEFAULTS.get(name)
+    if definition is not None:
+        definition.read(text)
+    if name in _RANGES:
+        _RANGES[name](read(NODE_SETTINGS[name].kind, text))
+
+
 def _check_threads(name: str, before: str | None, after: str | None) -> None:
     if before == after or before is None or after is None:
         return
     old, new = int(before), int(after)
     failed = f"Dynamic thread count update validation failed for {name}={new}"
-    if new <= 0:
-        raise InvalidRequestError(f"{failed}, value should be at least 1")
     if new < old // 2:
         raise InvalidRequestError(
             f"{failed}, value should be at least half the current value {old}"

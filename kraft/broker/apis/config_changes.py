@@ -18,6 +18,7 @@ from kraft.broker.dynamic_settings import DynamicSettingsCheck
 from kraft.controller.configs.config_changes import ConfigChange, ConfigOperation, value_after
 from kraft.errors import (
     ClusterAuthorizationError,
+    CorruptRecordError,
     InvalidRequestError,
     KraftError,
     UnforwardableRequestError,
@@ -170,6 +171,8 @@ async def _answered(
             stored = {_name_of(result): result for result in await forward(rest)}
         except UnforwardableRequestError:
             raise
+        except CorruptRecordError as error:
+            missing = UnknownServerError(f"the active controller's response: {error}")
         except KraftError as error:
             missing = error
     return [
@@ -232,6 +235,9 @@ def _changed(
 ) -> dict[str, str]:
     """Return the settings of a resource after the changes. Raises KraftError."""
     after = dict(present)
+    for change in changes:
+        if change.operation not in ConfigOperation.__members__.values():
+            raise InvalidRequestError(f"Unknown operations type {change.operation}")
     for change in changes:
         value = value_after(_name_of(resource), change, present.get(change.name))
         if value is None:

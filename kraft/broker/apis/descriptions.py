@@ -7,7 +7,7 @@ it yet. Called by a broker's node. Sources: Kafka's ``KafkaApis``, ``AclApis``,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from kraft.controller.configs.client_quotas import QuotaFilter, describe_client_quotas
 from kraft.controller.security.delegation_tokens import (
@@ -17,7 +17,8 @@ from kraft.controller.security.delegation_tokens import (
 )
 from kraft.controller.security.scram import ScramDescription, describe_user_scram_credentials
 from kraft.controller.state import ReadableMetadata
-from kraft.errors import InvalidRequestError, KraftError
+from kraft.errors import InvalidRequestError, KraftError, UnsupportedVersionError
+from kraft.image.quotas import CLIENT_ID, IP, USER
 from kraft.image.security import AclOperation, ResourceType
 from kraft.protocol.alter_client_quotas import QuotaEntity
 from kraft.protocol.create_delegation_token import TokenPrincipal
@@ -47,6 +48,8 @@ from kraft.server.apis.acls import describe_acls_api
 from kraft.server.apis.api import AnyApi, CallContext, ListenerApi
 from kraft.server.apis.credentials import token_requester
 
+#: The types of the parts of an entity.
+_ENTITY_TYPES = frozenset((USER, CLIENT_ID, IP))
 # The match types of a component of DescribeClientQuotas.
 _EXACT, _DEFAULT, _SPECIFIED = range(3)
 #: The first version of DescribeDelegationToken whose response names the requester (KIP-373).
@@ -67,7 +70,7 @@ def _describe_client_quotas(metadata: Callable[[], ReadableMetadata]) -> AnyApi:
     async def answer(
         data: DescribeClientQuotasRequestData, context: CallContext
     ) -> DescribeClientQuotasResponseData:
-        filters = [_quota_filter(each) for each in data.components]
+        filters = _quota_filters(data.components)
         found = describe_client_quotas(metadata(), filters, is_strict=data.strict)
         return DescribeClientQuotasResponseData(
             entries=[
@@ -87,6 +90,24 @@ def _describe_client_quotas(metadata: Callable[[], ReadableMetadata]) -> AnyApi:
             error_code=error.kafka_code, error_message=str(error)
         ),
     )
+
+
+def _quota_filters(components: Sequence[QuotaComponent]) -> list[QuotaFilter]:
+    """Return the filters of the components.
+
+    Raises InvalidRequestError and UnsupportedVersionError, in Kafka's order.
+    """
+    filters: dict[str, QuotaFilter] = {}
+    for component in components:
+        entity_type = component.entity_type
+        if not entity_type or entity_type in filters:
+            raise InvalidRequestError(
+                f"a filter names each entity type once; {entity_type!r:.80} is empty or named twice"
+            )
+        if entity_type not in _ENTITY_TYPES:
+            raise UnsupportedVersionError(f"unknown type of an entity: {entity_type!r:.80}")
+        filters[entity_type] = _quota_filter(component)
+    return list(filters.values())
 
 
 def _quota_filter(component: QuotaComponent) -> QuotaFilter:
@@ -120,9 +141,18 @@ def _describe_user_scram_credentials(metadata: Callable[[], ReadableMetadata]) -
         DESCRIBE_USER_SCRAM_CREDENTIALS,
         DescribeUserScramCredentialsRequestData.decode,
         answer,
-        lambda _, error: DescribeUserScramCredentialsResponseData(
-            error_code=error.kafka_code, error_message=str(error)
-        ),
+        _failed_scram,
+    )
+
+
+def _failed_scram(
+    data: DescribeUserScramCredentialsRequestData, error: KraftError
+) -> DescribeUserScramCredentialsResponseData:
+    code, message = error.kafka_code, str(error)
+    # As Kafka, one result without a name for each user.
+    results = [ScramUserResult("", code, message) for _ in data.users or ()]
+    return DescribeUserScramCredentialsResponseData(
+        error_code=code, error_message=message, results=results
     )
 
 

@@ -300,7 +300,8 @@ def dynamic_refusal(name: str, text: str, *, is_for_all: bool) -> str | None:
             f"{name}"
         )
     setting = NODE_SETTINGS.get(of_listener[1]) if of_listener else own
-    if setting is None:
+    if setting is None or setting.mode in FIXED:
+        # Kafka reads no value of a fixed setting that has the prefix of a listener.
         return None
     try:
         read(setting.kind, text)
