@@ -1,7 +1,7 @@
 """Producer ids for idempotent producers, from blocks that the controller allocates.
 
-`ProducerIds` holds the present block, and asks for the next one before it is used up. An id is
-given once: ids of a block that was not used up are lost with the process. Rules: Kafka's
+`AllocatedProducerIds` holds the present block, and asks for the next one before it is used up. An
+id is given once: ids of a block that was not used up are lost with the process. Rules: Kafka's
 ``RPCProducerIdManager`` (4.3.1), KIP-730.
 """
 
@@ -27,7 +27,7 @@ REQUEST_TIMEOUT_MS = 30_000.0
 logger = logging.getLogger(__name__)
 
 
-class ProducerIds:
+class AllocatedProducerIds:
     """The producer ids of broker ``broker_id``; ``broker_epoch`` returns the present epoch."""
 
     def __init__(

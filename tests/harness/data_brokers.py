@@ -23,7 +23,7 @@ from kraft.broker.apis.data_apis import data_apis
 from kraft.broker.log.log_directory import LogDirectory
 from kraft.broker.log.log_manager import LogManager
 from kraft.broker.log_store import DirectoryLogStore
-from kraft.broker.producer_ids import ProducerIds
+from kraft.broker.producer_ids import AllocatedProducerIds
 from kraft.broker.replica_driver import ReplicaDriver
 from kraft.broker.replication.leader_fetcher import FetcherSettings
 from kraft.broker.replication.messages import PartitionId
@@ -309,7 +309,7 @@ class DataBroker:
             table=self._table,
             request_timeout_ms=1_000.0,
         )
-        self.producer_ids = ProducerIds(
+        self.producer_ids = AllocatedProducerIds(
             LocalChannel(cluster.links, id, CONTROLLER), id, lambda: self.epoch
         )
         self.apis: dict[int, AnsweringApi] = {

@@ -14,13 +14,13 @@ from kraft.broker.apis.list_offsets import list_offsets_api
 from kraft.broker.apis.offset_for_leader_epoch import offset_for_leader_epoch_api
 from kraft.broker.apis.produce import produce_api
 from kraft.broker.log.log_directory import LogDirectory
-from kraft.broker.producer_ids import ProducerIds
+from kraft.broker.producer_ids import AllocatedProducerIds
 from kraft.server.apis.api import AnsweringApi
 
 
 def data_apis(
     broker: DataServices,
-    producer_ids: ProducerIds,
+    producer_ids: AllocatedProducerIds,
     *,
     fetch_max_bytes: int = DEFAULT_MAX_BYTES,
     is_cordoned: Callable[[LogDirectory], bool] = lambda directory: False,

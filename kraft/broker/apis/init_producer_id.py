@@ -8,7 +8,7 @@ gets UNSUPPORTED_VERSION, by which clients report a broker without transactions.
 
 from __future__ import annotations
 
-from kraft.broker.producer_ids import ProducerIds
+from kraft.broker.producer_ids import AllocatedProducerIds
 from kraft.errors import (
     CLUSTER_AUTHORIZATION_FAILED,
     COORDINATOR_LOAD_IN_PROGRESS,
@@ -35,7 +35,7 @@ _FIRST_EPOCH = 0
 _NO_ID = -1
 
 
-def init_producer_id_api(ids: ProducerIds) -> AnyApi:
+def init_producer_id_api(ids: AllocatedProducerIds) -> AnyApi:
     """Return the API InitProducerId."""
 
     async def answer(

@@ -67,7 +67,7 @@ _VALID_ACKS = (-1, 0, 1)
 NO_RESPONSE = b""
 
 
-class _Sent(NamedTuple):
+class _SentBatch(NamedTuple):
     """A batch that was passed on, and the response of its partition."""
 
     id: PartitionId
@@ -128,7 +128,7 @@ class _Producing:
         self._access = TopicAccess(context, AclOperation.WRITE)
         self._hints = LeaderHints(self._image, context.listener)
         self._pace = Pace()
-        self._sent: list[_Sent] = []
+        self._sent: list[_SentBatch] = []
 
     async def answer(self) -> ProduceResponseData:
         data = self._data
@@ -176,7 +176,9 @@ class _Producing:
             except KraftError as rejected:
                 _reject(response, rejected)
             else:
-                self._sent.append(_Sent(PartitionId(topic.id, each.index), batch.data, response))
+                self._sent.append(
+                    _SentBatch(PartitionId(topic.id, each.index), batch.data, response)
+                )
             await self._pace.rest()
         return responses
 
@@ -202,7 +204,7 @@ class _Producing:
 
     # -- after the append
 
-    def _complete(self, sent: _Sent, produced: ProducedPartition) -> None:
+    def _complete(self, sent: _SentBatch, produced: ProducedPartition) -> None:
         response = sent.response
         if not produced.error:
             response.base_offset = produced.base_offset

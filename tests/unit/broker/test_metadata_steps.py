@@ -15,8 +15,8 @@ from kraft.controller.runtime import requests
 from kraft.controller.topics.topic_deletion import TopicToDelete
 from kraft.errors import NONE, StorageError
 from tests.harness.data_brokers import DataBroker, DataCluster, until
+from tests.harness.data_requests import run
 from tests.harness.partition_logs import produced
-from tests.unit.broker.apis.data_requests import run
 
 
 async def append(broker: DataBroker, id: PartitionId) -> None:

@@ -39,7 +39,7 @@ from kraft.protocol.init_producer_id import (
 )
 from kraft.security.controller_apis import CLUSTER_NAME
 from tests.harness.data_brokers import CONTROLLER, DataBroker, DataCluster, until
-from tests.unit.broker.apis.data_requests import ALICE, allowing, batch, produce, run
+from tests.harness.data_requests import ALICE, allowing, batch, produce, run
 
 # -- DescribeLogDirs
 

@@ -30,7 +30,7 @@ from kraft.protocol.fetch import (
 from kraft.records import Uuid
 from kraft.security.controller_apis import CLUSTER_NAME
 from tests.harness.data_brokers import DataBroker, DataCluster
-from tests.unit.broker.apis.data_requests import (
+from tests.harness.data_requests import (
     ALICE,
     allowing,
     batch,

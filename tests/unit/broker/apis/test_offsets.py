@@ -44,7 +44,7 @@ from kraft.protocol.offset_for_leader_epoch import (
 from kraft.security.controller_apis import CLUSTER_NAME
 from kraft.server.driver import now_ms
 from tests.harness.data_brokers import DataBroker, DataCluster
-from tests.unit.broker.apis.data_requests import (
+from tests.harness.data_requests import (
     ALICE,
     allowing,
     batch,

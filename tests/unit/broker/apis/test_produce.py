@@ -36,8 +36,8 @@ from kraft.protocol.produce import (
 )
 from kraft.records import Uuid
 from tests.harness.data_brokers import DataCluster
+from tests.harness.data_requests import ALICE, allowing, batch, produce, run
 from tests.harness.produced_batches import HOUR_MS, NOW_MS, TRANSACTIONAL
-from tests.unit.broker.apis.data_requests import ALICE, allowing, batch, produce, run
 
 VERSIONS = range(PRODUCE.lowest, PRODUCE.highest + 1)
 
