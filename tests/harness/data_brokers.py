@@ -407,7 +407,10 @@ class DataBroker:
             listener=LISTENER,
             authorizer=self.cluster.authorizer,
         )
-        return (await self.apis[api.key].reply(context, body)).body
+        answered = (await self.apis[api.key].reply(context, body)).body
+        if isinstance(answered, bytes):
+            return answered
+        return b"".join(part.read() if isinstance(part, FileSlice) else part for part in answered)
 
     async def ask(
         self,

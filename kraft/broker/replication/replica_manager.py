@@ -12,6 +12,7 @@ Called by the broker's event loop and ``kraft.simulation``. Rules: Kafka's ``Rep
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -47,7 +48,6 @@ from kraft.broker.replication.partition import (
     ALL_IN_SYNC,
     NO_LEADER,
     HostedPartition,
-    RejectedOperationError,
     ReplicationContext,
 )
 from kraft.broker.replication.ports import LogStore, TopicSettings
@@ -189,13 +189,11 @@ class ReplicaManager(PartitionOutcomes):
             yield ()
         both = (*changes.leaders, *changes.followers)
         yield [local for local in both if local.id not in self.partitions]
-        for local in changes.leaders:
-            self.fetching.stop(local.id)
-            self._lead(local)
-            yield ()
-        for local in changes.followers:
-            self._follow(local)
-            yield ()
+        for apply, partitions in ((self._lead, changes.leaders), (self._follow, changes.followers)):
+            for local in partitions:
+                with suppress(StorageError):  # `directory_failed` takes the replica offline.
+                    apply(local)
+                yield ()
         self.fetching.remove_idle_fetchers()
 
     def _rows(self) -> np.ndarray[Any, np.dtype[np.int32]]:
@@ -237,6 +235,7 @@ class ReplicaManager(PartitionOutcomes):
         return partition
 
     def _lead(self, local: LocalPartition) -> None:
+        self.fetching.stop(local.id)
         partition = self._host(local)
         if partition.log is None:
             partition.become_follower(local.assignment)
@@ -478,13 +477,16 @@ class ReplicaManager(PartitionOutcomes):
             )
             if preferred is not None:
                 return partition.redirected_read(preferred)
-        return partition.read(
-            fetch,
-            max_bytes,
-            from_follower=request.is_from_follower,
-            needs_leader=request.needs_leader,
-            at_least_one=at_least_one,
-        )
+        try:
+            return partition.read(
+                fetch,
+                max_bytes,
+                from_follower=request.is_from_follower,
+                needs_leader=request.needs_leader,
+                at_least_one=at_least_one,
+            )
+        except KraftError as failure:
+            return partition.failed_read(failure.kafka_code)
 
     def _note_follower(
         self, request: BrokerFetchRequest, fetch: FetchPartition, answer: FetchedPartition
@@ -557,8 +559,8 @@ class ReplicaManager(PartitionOutcomes):
                 continue
             try:
                 requested[id], _ = partition.delete_records(offset, self.context)
-            except RejectedOperationError as error:
-                results[id] = DeletedRecords(error.code)
+            except KraftError as error:
+                results[id] = DeletedRecords(error.kafka_code)
         if not requested:
             self._answer(token, results)
             return

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from kraft.broker.log.partition_log import PartitionLog
 from kraft.broker.replication.messages import (
     LATEST,
     BrokerFetchRequest,
@@ -16,13 +17,16 @@ from kraft.broker.replication.messages import (
     PartitionId,
     ProducedPartition,
 )
+from kraft.broker.replication.partition import HostedPartition
 from kraft.controller.runtime import requests
 from kraft.controller.topics.topic_deletion import TopicToDelete
 from kraft.errors import (
+    KAFKA_STORAGE_ERROR,
     NONE,
     NOT_ENOUGH_REPLICAS,
     NOT_LEADER_OR_FOLLOWER,
     REQUEST_TIMED_OUT,
+    StorageError,
 )
 from kraft.protocol.alter_partition import ALTER_PARTITION
 from kraft.protocol.api_versions import PeerVersions
@@ -262,6 +266,57 @@ def test_a_fetch_waits_for_records(tmp_path: Path) -> None:
         empty = BrokerFetchRequest([FetchPartition(id, 1, 1 << 20)], max_wait_ms=20)
         (fetched,) = (await driver.fetch(empty)).partitions
         assert (fetched.error, fetched.size) == (NONE, 0)
+
+    run(tmp_path, scenario, 1)
+
+
+def test_a_fetch_that_cannot_read_fails_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A producer's batch makes the waiting fetch read; the producer is answered in any case."""
+
+    async def scenario(cluster: DataCluster) -> None:
+        topic_id = await cluster.create("t", [1], [1])
+        first, second = (PartitionId(bytes(topic_id), each) for each in (0, 1))
+        driver = cluster[1].driver
+        fetches = [FetchPartition(id, 0, 1 << 20) for id in (first, second)]
+        waiting = driver.fetch(BrokerFetchRequest(fetches, max_wait_ms=5_000))
+        read = PartitionLog.read
+
+        def failing(log: PartitionLog, offset: int, max_bytes: int, end: int) -> Any:
+            if log.partition == 0:
+                raise StorageError("an unreadable file")
+            return read(log, offset, max_bytes, end)
+
+        monkeypatch.setattr(PartitionLog, "read", failing)
+        assert (await produce(cluster[1], first, acks=LEADER)).error == NONE
+        fetched = {each.id: each.error for each in (await waiting).partitions}
+        assert fetched == {first: KAFKA_STORAGE_ERROR, second: NONE}
+
+    run(tmp_path, scenario, 1)
+
+
+def test_a_log_that_cannot_be_opened_does_not_stop_the_metadata(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(cluster: DataCluster) -> None:
+        topic_id = await cluster.create("t", [1], [1])
+        first, second = (PartitionId(bytes(topic_id), each) for each in (0, 1))
+        broker = cluster[1]
+        broken = broker.partition(first)
+        lead = HostedPartition.become_leader
+
+        def failing(partition: HostedPartition, *given: Any) -> bool:
+            if partition is broken:
+                raise StorageError("an unreadable file")
+            return lead(partition, *given)
+
+        monkeypatch.setattr(HostedPartition, "become_leader", failing)
+        cluster.fence(1)
+        cluster.beat(1)
+        await cluster.settle()
+        assert broker.partition(second).leader_epoch == cluster.state_of(second)["leader_epoch"] > 0
+        assert (await produce(broker, second, acks=LEADER)).error == NONE
 
     run(tmp_path, scenario, 1)
 
