@@ -32,6 +32,7 @@ from kraft.protocol.headers import Api
 from kraft.protocol.list_offsets import LIST_OFFSETS, ListOffsetsResponseData
 
 Answer = TypeVar("Answer", bound=Message)
+logger = logging.getLogger(__name__)
 
 
 class LinkUse(Enum):
@@ -60,7 +61,7 @@ class LeaderLinks:
         self._partitions = partitions
         self._timeout_ms = timeout_ms
         self._open: dict[tuple[int, LinkUse], BrokerChannel] = {}
-        self._warnings = ThrottledLog(logging.getLogger(__name__), time.monotonic)
+        self._warnings = ThrottledLog(logger, time.monotonic)
 
     @property
     def leaders(self) -> set[int]:
@@ -115,7 +116,10 @@ class LeaderLinks:
             self._open[leader_id, use] = channel
         try:
             return await channel.call(api, request, answer, timeout_ms=timeout_ms)
-        except (KraftError, OSError) as error:
+        except Exception as error:
+            # Also a bug must not end the fetches from this leader.
+            if not isinstance(error, (KraftError, OSError)):
+                logger.exception("a request to broker %d failed", leader_id)
             if self._open.get((leader_id, use)) is channel:
                 del self._open[leader_id, use]
                 self._warn(leader_id, error)

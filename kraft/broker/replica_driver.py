@@ -92,7 +92,6 @@ class ReplicaDriver:
         self._loop = asyncio.get_running_loop()
         self._isr_channel = isr_channel
         self._broker_id = broker_id
-        self._table = table
         self._timeout_ms = request_timeout_ms
         #: Called after each event that may have changed roles or high watermarks.
         self.after_step: list[Callable[[], None]] = []
@@ -223,7 +222,11 @@ class ReplicaDriver:
                 output = self.manager.take_output(self.now_ms)
                 self._carry_out(output)
                 for call in self.after_step:
-                    call()
+                    try:
+                        call()
+                    except Exception:
+                        # Its fault is not that of the request whose event this is.
+                        logger.exception("a part of the broker failed after an event")
             self._wake_at(output.wake_at_ms)
         finally:
             self._is_stepping = False
@@ -312,6 +315,9 @@ class ReplicaDriver:
             )
         except (KraftError, OSError) as error:
             logger.warning("no answer to %d changes of ISRs: %s", len(proposals), error)
+        except Exception:
+            # Without an answer no ISR would change any more.
+            logger.exception("%d changes of ISRs failed", len(proposals))
         if not self._is_closed:
             self.manager.isr_answered(response, self.now_ms)
             self._after()

@@ -30,7 +30,8 @@ from kraft.errors import (
 )
 from kraft.protocol.alter_partition import ALTER_PARTITION
 from kraft.protocol.api_versions import PeerVersions
-from tests.harness.data_brokers import DataBroker, DataCluster, running, until
+from kraft.protocol.headers import Api
+from tests.harness.data_brokers import DataBroker, DataCluster, LocalChannel, running, until
 from tests.harness.partition_logs import produced
 
 ALL, LEADER = -1, 1
@@ -351,6 +352,48 @@ def test_a_listener_of_steps_may_produce(tmp_path: Path) -> None:
         assert seen[-1] == 4
 
     run(tmp_path, scenario, 1)
+
+
+def test_a_listener_that_fails_disturbs_no_request(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario(cluster: DataCluster) -> None:
+        id = await created(cluster, 1)
+        driver = cluster[1].driver
+        seen: list[int] = []
+
+        def failing() -> None:
+            raise ValueError("a coordinator without luck")
+
+        driver.after_step += [failing, lambda: seen.append(cluster[1].partition(id).high_watermark)]
+        assert (await produce(cluster[1], id)).error == NONE
+        assert seen == [1]
+        assert "without luck" in caplog.text
+
+    run(tmp_path, scenario, 1)
+
+
+def test_a_faulty_connection_does_not_end_the_replication(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(cluster: DataCluster) -> None:
+        id = await created(cluster)
+        call = LocalChannel.call
+        faults: list[str] = []
+
+        async def faulty(channel: LocalChannel, api: Api, *given: Any, **named: Any) -> Any:
+            if len(faults) < 10:
+                faults.append(api.name)
+                raise ValueError("a bug")
+            return await call(channel, api, *given, **named)
+
+        monkeypatch.setattr(LocalChannel, "call", faulty)
+        cluster.links.cut.add((3, 1))
+        assert (await produce(cluster[1], id)).error == NONE
+        assert cluster.isr(id) == {1, 2}
+        assert "Fetch" in faults
+
+    run(tmp_path, scenario)
 
 
 def test_many_partitions_are_handled_in_slices(tmp_path: Path) -> None:
