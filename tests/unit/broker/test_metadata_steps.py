@@ -169,6 +169,15 @@ def test_replicas_are_assigned_to_the_directories_that_have_them(tmp_path: Path)
     run(tmp_path, scenario, directories=2)
 
 
+def test_new_logs_are_spread_over_the_directories(tmp_path: Path) -> None:
+    async def scenario(cluster: DataCluster) -> None:
+        await cluster.create("t", *([1] for _ in range(9)))
+        sizes = sorted(len(each.partitions) for each in cluster[1].logs.directories)
+        assert sizes == [3, 3, 3]
+
+    run(tmp_path, scenario, directories=3)
+
+
 def test_a_directory_that_fails_takes_its_replicas_offline(tmp_path: Path) -> None:
     async def scenario(cluster: DataCluster) -> None:
         broker = cluster[1]

@@ -402,18 +402,21 @@ def test_many_partitions_are_handled_in_slices(tmp_path: Path) -> None:
     async def scenario(cluster: DataCluster) -> None:
         count = 300
         turns = 0
+        # A pause, so that the threads that create logs have their part of the interpreter.
+        pause_s = 0.001
 
         async def watch() -> None:
             nonlocal turns
             while True:
                 turns += 1
-                await asyncio.sleep(0)
+                await asyncio.sleep(pause_s)
 
         watching = asyncio.ensure_future(watch())
         topic_id = await cluster.create("t", *([1] for _ in range(count)))
         assert len(cluster[1].manager.partitions) == count
         assert turns > 5
-        turns = 0
+        turns, pause_s = 0, 0.0
+        await asyncio.sleep(0.002)
         ids = [PartitionId(bytes(topic_id), each) for each in range(count)]
         answers = await cluster[1].driver.produce({id: produced() for id in ids}, ALL, 5_000.0)
         assert [answers[id].error for id in ids] == [NONE] * count
