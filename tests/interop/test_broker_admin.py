@@ -172,8 +172,7 @@ class AlteringController:
             response = answer_of(rpc)()
         made = response.encode(version)
         start = response_header(rpc.api, version, correlation, len(made))[4:]
-        given: Any = EnvelopeResponseData(start + made)
-        return given
+        return answer.decode(EnvelopeResponseData(start + made).encode(0), 0)
 
 
 class Both:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.server.controller_nodes import RunScenario, run
+from tests.harness.controller_nodes import RunScenario, run
 
 
 @pytest.fixture

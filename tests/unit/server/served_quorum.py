@@ -10,7 +10,7 @@ from pathlib import Path
 from kraft.network.quorum_client import QuorumClient
 from kraft.server.light_brokers import LightBrokers
 from tests.harness.command_line import Ran, run_command
-from tests.unit.server.controller_nodes import Quorum, RunScenario, until
+from tests.harness.controller_nodes import Quorum, RunScenario, until
 
 Address = tuple[str, int]
 

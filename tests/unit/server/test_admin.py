@@ -14,8 +14,8 @@ from kraft.admin import AclFilter, BlockingAdmin, ConfigResourceType, QuorumRefu
 from kraft.configdef import ConfigType
 from kraft.errors import InvalidArgumentError, UnsupportedVersionError, error_name
 from kraft.server.config.settings import AUTHORIZERS
+from tests.harness.controller_nodes import Quorum, RunScenario, until
 from tests.harness.plain_users import jaas_config
-from tests.unit.server.controller_nodes import Quorum, RunScenario, until
 from tests.unit.server.served_quorum import ServedQuorum, on_a_quorum
 
 R = TypeVar("R")

@@ -12,8 +12,8 @@ from pathlib import Path
 from kraft.cli.exit_codes import FOUND, OK, REFUSED, USAGE
 from kraft.server.config.settings import AUTHORIZERS
 from tests.harness.command_line import Ran, run_command
+from tests.harness.controller_nodes import Quorum, RunScenario
 from tests.harness.plain_users import jaas_config
-from tests.unit.server.controller_nodes import Quorum, RunScenario
 from tests.unit.server.served_quorum import ServedQuorum, on_a_quorum
 
 AUTHORIZED = {"authorizer.class.name": AUTHORIZERS[0], "super.users": "User:ANONYMOUS"}

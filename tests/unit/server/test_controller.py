@@ -21,7 +21,7 @@ from kraft.errors import (
     TopicAlreadyExistsError,
 )
 from kraft.image.publishing import Image, ImageDelta
-from tests.unit.server.controller_nodes import (
+from tests.harness.controller_nodes import (
     Quorum,
     RunScenario,
     beat,

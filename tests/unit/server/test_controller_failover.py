@@ -21,8 +21,7 @@ from kraft.raft.rpc import OffsetAndEpoch
 from kraft.server import controller as runners
 from kraft.server.controller import ControllerRunner
 from kraft.server.disk.store import MetadataStore
-from tests.harness.metadata_store import append, begin_epoch, make_snapshot, open_store
-from tests.unit.server.controller_nodes import (
+from tests.harness.controller_nodes import (
     PATIENCE_S,
     SMALL_SNAPSHOTS,
     Quorum,
@@ -35,6 +34,7 @@ from tests.unit.server.controller_nodes import (
     topics,
     until,
 )
+from tests.harness.metadata_store import append, begin_epoch, make_snapshot, open_store
 
 
 def test_standbys_have_the_same_state_and_become_active(

@@ -12,7 +12,7 @@ from kraft.controller.runtime.operations import Operation
 from kraft.errors import (
     InvalidUpdateVersionError,
 )
-from tests.unit.server.controller_nodes import (
+from tests.harness.controller_nodes import (
     Quorum,
     RunScenario,
 )

@@ -22,7 +22,7 @@ from kraft.records import Uuid
 from kraft.records.values import encode_value
 from kraft.records.versions import LATEST_PRODUCTION
 from kraft.server import controller as runners
-from tests.unit.server.controller_nodes import (
+from tests.harness.controller_nodes import (
     SMALL_SNAPSHOTS,
     Quorum,
     RunScenario,

@@ -9,7 +9,7 @@ import pytest
 from kraft.controller.configs.config_changes import ConfigChange
 from kraft.controller.runtime import requests
 from kraft.image.configs import BROKER
-from tests.unit.server.controller_nodes import Quorum, RunScenario, until
+from tests.harness.controller_nodes import Quorum, RunScenario, until
 
 
 def test_dynamic_limits_of_connections_take_effect(

@@ -18,9 +18,9 @@ from kraft.protocol.create_topics import (
 )
 from kraft.protocol.headers import read_response_header, request_frame
 from kraft.server.config.settings import AUTHORIZERS
+from tests.harness.controller_nodes import Quorum, RunScenario, until
 from tests.harness.plain_users import PlainUsers, jaas_config
 from tests.reference import authorization
-from tests.unit.server.controller_nodes import Quorum, RunScenario, until
 
 UNKNOWN_SERVER_ERROR, TOPIC_AUTHORIZATION_FAILED = -1, 29
 SETTINGS = {

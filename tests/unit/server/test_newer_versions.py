@@ -18,7 +18,7 @@ from kraft.server.config.loading import ServerConfig
 from kraft.server.disk.files import SYNCED_OFFSET_FILE
 from kraft.server.newer_versions import check_finalized
 from kraft.server.opening import StoreOpening
-from tests.unit.server.controller_nodes import Quorum, RunScenario, create, topics, until
+from tests.harness.controller_nodes import Quorum, RunScenario, create, topics, until
 
 NEWER = re.compile("a newer version of kraft or Kafka wrote this. Start that version")
 

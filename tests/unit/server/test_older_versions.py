@@ -28,7 +28,7 @@ from kraft.metadata.verification import verify
 from kraft.server.disk.files import SyncedOffset, read_quorum_state
 from kraft.server.local_quorum import LOOPBACK, free_ports
 from tests.harness.configurations import write_properties
-from tests.unit.server.controller_nodes import Quorum, RunScenario, topics
+from tests.harness.controller_nodes import Quorum, RunScenario, topics
 
 DATA = Path(__file__).parents[2] / "data"
 KEPT = sorted(DATA.glob("kraft-*"))

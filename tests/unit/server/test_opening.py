@@ -16,8 +16,7 @@ from kraft.server.local_quorum import LocalQuorum
 from kraft.server.opening import StoreOpening
 from kraft.server.process import QuorumNode
 from tests.harness.configurations import BROKER, write_properties
-from tests.harness.metadata_store import append, begin_epoch, snapshot_bytes
-from tests.unit.server.controller_nodes import (
+from tests.harness.controller_nodes import (
     SMALL_SNAPSHOTS,
     Quorum,
     RunScenario,
@@ -26,6 +25,7 @@ from tests.unit.server.controller_nodes import (
     topics,
     until,
 )
+from tests.harness.metadata_store import append, begin_epoch, snapshot_bytes
 
 
 def formatted(home: Path) -> ServerConfig:

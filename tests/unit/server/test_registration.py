@@ -23,8 +23,8 @@ from kraft.records import Uuid
 from kraft.records.versions import SUPPORTED_FEATURES
 from kraft.server.process import QuorumNode
 from kraft.server.registration import ControllerRegistrar, RegistrationState
+from tests.harness.controller_nodes import PATIENCE_S, Quorum, RunScenario, until
 from tests.harness.publishing import PublishedCluster
-from tests.unit.server.controller_nodes import PATIENCE_S, Quorum, RunScenario, until
 
 OURS, OTHER = Uuid(b"\1" * 16), Uuid(b"\2" * 16)
 NEVER = float("inf")

@@ -17,7 +17,7 @@ from kraft.server.config.loading import ServerConfig
 from kraft.server.disk.snapshots import StoredSnapshot
 from kraft.server.opening import OpenedStore, StoreOpening
 from kraft.server.snapshot_upkeep import SnapshotUpkeep
-from tests.unit.server.controller_nodes import (
+from tests.harness.controller_nodes import (
     SMALL_SNAPSHOTS,
     Quorum,
     RunScenario,

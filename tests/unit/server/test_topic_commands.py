@@ -20,9 +20,9 @@ from kraft.image.security import (
 )
 from kraft.server.config.settings import AUTHORIZERS
 from tests.harness.command_line import Ran, run_command
+from tests.harness.controller_nodes import Quorum, RunScenario, until
 from tests.harness.plain_users import jaas_config
 from tests.unit.server import served_quorum
-from tests.unit.server.controller_nodes import Quorum, RunScenario, until
 from tests.unit.server.served_quorum import ServedQuorum
 
 SECURED = {

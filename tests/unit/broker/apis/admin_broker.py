@@ -33,7 +33,7 @@ from kraft.server.apis.api import handler_of
 from kraft.server.client_quotas import ClientQuotaState
 from kraft.server.config.settings import SETTINGS
 from kraft.server.process import QuorumNode
-from tests.unit.server.controller_nodes import Quorum, until
+from tests.harness.controller_nodes import Quorum, until
 
 #: The id of the broker, and the name of its listener.
 BROKER, LISTENER = 1, "PLAINTEXT"

@@ -24,8 +24,8 @@ from kraft.protocol.incremental_alter_configs import (
     IncrementalConfig,
 )
 from kraft.security.principals import ANONYMOUS, KafkaPrincipal
+from tests.harness.controller_nodes import RunScenario, hold_disk
 from tests.unit.broker.apis.admin_broker import AdminBroker, admin_quorum, started_broker
-from tests.unit.server.controller_nodes import RunScenario, hold_disk
 
 STANDARD = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 AUTHORIZED = {"authorizer.class.name": STANDARD, "super.users": "User:ANONYMOUS"}

@@ -75,8 +75,8 @@ from kraft.protocol.list_config_resources import (
 )
 from kraft.security.principals import ANONYMOUS, KafkaPrincipal
 from kraft.security.protocols import SecurityProtocol
+from tests.harness.controller_nodes import RunScenario
 from tests.unit.broker.apis.admin_broker import AdminBroker, admin_quorum, started_broker
-from tests.unit.server.controller_nodes import RunScenario
 
 STANDARD = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 AUTHORIZED = {"authorizer.class.name": STANDARD, "super.users": "User:ANONYMOUS"}

@@ -85,6 +85,8 @@ from kraft.security.protocols import PeerIdentity, SecurityProtocol
 from kraft.server.apis.api import handler_of
 from kraft.server.apis.error_responses import REJECTIONS
 from kraft.server.apis.forwarding import FORWARDABLE
+from tests.harness.controller_nodes import RunScenario, hold_disk, until
+from tests.harness.listener_client import ask_bytes
 from tests.reference.generated_structs import shapes
 from tests.unit.broker.apis.admin_broker import (
     CORRELATION,
@@ -92,8 +94,6 @@ from tests.unit.broker.apis.admin_broker import (
     admin_quorum,
     started_broker,
 )
-from tests.unit.server.apis.listener_client import ask_bytes
-from tests.unit.server.controller_nodes import RunScenario, hold_disk, until
 
 STANDARD = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 #: The broker connects as ANONYMOUS; its clients have no permissions but those of ACLs.

@@ -35,8 +35,8 @@ from kraft.protocol.metadata import (
     MetadataResponseData,
 )
 from kraft.security.principals import ANONYMOUS, KafkaPrincipal
+from tests.harness.controller_nodes import RunScenario, hold_disk, topics, until
 from tests.unit.broker.apis.admin_broker import AdminBroker, admin_quorum, started_broker
-from tests.unit.server.controller_nodes import RunScenario, hold_disk, topics, until
 
 STANDARD = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 AUTHORIZED = {"authorizer.class.name": STANDARD, "super.users": "User:ANONYMOUS"}

@@ -21,8 +21,8 @@ from kraft.protocol.create_topics import (
     CreateTopicsResponseData,
 )
 from kraft.server.process import QuorumNode
-from tests.unit.server.apis.listener_client import ask
-from tests.unit.server.controller_nodes import FEATURES, Quorum
+from tests.harness.controller_nodes import FEATURES, Quorum
+from tests.harness.listener_client import ask
 
 
 async def register(

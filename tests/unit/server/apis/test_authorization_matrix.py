@@ -12,10 +12,10 @@ from typing import Any
 from kraft.controller.runtime.security_requests import create_acls
 from kraft.records import Uuid
 from kraft.server.process import QuorumNode
+from tests.harness.controller_nodes import PATIENCE_S, Quorum, RunScenario, until
 from tests.harness.plain_users import PlainUsers, jaas_config
 from tests.reference import authorization
 from tests.reference.authorization import RESTORED, ROOT, acls_of, kinds, user_of
-from tests.unit.server.controller_nodes import PATIENCE_S, Quorum, RunScenario, until
 
 BROKER = "broker"
 SETTINGS = {

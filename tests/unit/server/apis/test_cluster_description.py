@@ -23,9 +23,9 @@ from kraft.protocol.describe_cluster import (
 )
 from kraft.server.cluster_description import describe_controllers
 from kraft.server.process import QuorumNode
+from tests.harness.controller_nodes import Quorum, RunScenario, until
+from tests.harness.listener_client import ask
 from tests.harness.publishing import PublishedCluster
-from tests.unit.server.apis.listener_client import ask
-from tests.unit.server.controller_nodes import Quorum, RunScenario, until
 
 STANDARD = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 NO_OPERATIONS = -(2**31)

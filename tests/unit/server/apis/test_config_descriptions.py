@@ -39,8 +39,8 @@ from kraft.protocol.incremental_alter_configs import (
 from kraft.security.principals import KafkaPrincipal
 from kraft.server.config.settings import OF_LISTENERS, READ_AS_TEXT, SETTINGS
 from kraft.server.process import QuorumNode
-from tests.unit.server.apis.listener_client import ask, forward
-from tests.unit.server.controller_nodes import Quorum, RunScenario
+from tests.harness.controller_nodes import Quorum, RunScenario
+from tests.harness.listener_client import ask, forward
 
 INVALID_TOPIC = 17
 TOPIC_DENIED, GROUP_DENIED = 29, 30

@@ -134,9 +134,9 @@ from kraft.protocol.update_features import (
     UpdateFeaturesResponseData,
 )
 from kraft.records import ZERO_UUID
+from tests.harness.controller_nodes import Quorum, RunScenario
+from tests.harness.listener_client import ask, ask_bytes, forward
 from tests.unit.server.apis.broker_requests import beat, brokers, create, leader, register
-from tests.unit.server.apis.listener_client import ask, ask_bytes, forward
-from tests.unit.server.controller_nodes import Quorum, RunScenario
 
 TOPIC_EXISTS = 36
 TOPIC_DELETION_DISABLED = 73

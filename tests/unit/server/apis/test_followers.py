@@ -69,8 +69,8 @@ from kraft.protocol.update_features import FeatureUpdateData, UpdateFeaturesRequ
 from kraft.records import ZERO_UUID
 from kraft.security.principals import KafkaPrincipal
 from kraft.server.apis.forwarding import FORWARDABLE
-from tests.unit.server.apis.listener_client import ask, forward
-from tests.unit.server.controller_nodes import Quorum, RunScenario, until
+from tests.harness.controller_nodes import Quorum, RunScenario, until
+from tests.harness.listener_client import ask, forward
 
 ALICE = KafkaPrincipal("User", "alice")
 SETTINGS = {

@@ -18,8 +18,8 @@ from kraft.protocol.incremental_alter_configs import (
     IncrementalConfig,
 )
 from kraft.server.process import QuorumNode
-from tests.unit.server.apis.listener_client import ask
-from tests.unit.server.controller_nodes import Quorum, RunScenario
+from tests.harness.controller_nodes import Quorum, RunScenario
+from tests.harness.listener_client import ask
 
 BROKERS_ONLY = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",

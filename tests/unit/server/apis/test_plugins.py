@@ -20,9 +20,9 @@ from kraft.protocol.incremental_alter_configs import (
 from kraft.server import plugins
 from kraft.server.config.settings import ALTER_CONFIG_POLICY, CREATE_TOPIC_POLICY
 from kraft.server.plugins import load_policies
+from tests.harness.controller_nodes import Quorum, RunScenario
+from tests.harness.listener_client import ask
 from tests.unit.server.apis.broker_requests import brokers, create, leader
-from tests.unit.server.apis.listener_client import ask
-from tests.unit.server.controller_nodes import Quorum, RunScenario
 
 HERE = "tests.unit.server.apis.policies"
 POLICY_VIOLATION = 44

@@ -30,10 +30,10 @@ from kraft.server.config.settings import (
     DEFAULT_PRINCIPAL_BUILDER,
     PRINCIPAL_BUILDER,
 )
+from tests.harness.controller_nodes import Quorum, RunScenario, until
+from tests.harness.listener_client import ask, ask_bytes, forward
 from tests.unit.server.apis.broker_requests import brokers, leader
-from tests.unit.server.apis.listener_client import ask, ask_bytes, forward
 from tests.unit.server.apis.principal_builders import ByListener
-from tests.unit.server.controller_nodes import Quorum, RunScenario, until
 
 HERE = "tests.unit.server.apis.principal_builders"
 TOPIC_AUTHORIZATION_FAILED, CLUSTER_AUTHORIZATION_FAILED = 29, 31

@@ -27,10 +27,10 @@ from kraft.security.principals import KafkaPrincipal
 from kraft.server.config.settings import QUOTA_CALLBACK
 from kraft.server.plugins import load_quota_callback
 from kraft.server.process import QuorumNode
+from tests.harness.controller_nodes import Quorum, RunScenario, until
+from tests.harness.listener_client import ask, forward
 from tests.unit.server.apis.broker_requests import brokers, leader
-from tests.unit.server.apis.listener_client import ask, forward
 from tests.unit.server.apis.principal_builders import Groups
-from tests.unit.server.controller_nodes import Quorum, RunScenario, until
 
 HERE = "tests.unit.server.apis.principal_builders"
 # A bucket of one token, refilled in an hour.

@@ -36,9 +36,9 @@ from kraft.protocol.delete_topics import (
 )
 from kraft.security.principals import KafkaPrincipal
 from kraft.server.process import QuorumNode
+from tests.harness.controller_nodes import Quorum, RunScenario, until
+from tests.harness.listener_client import ask, forward
 from tests.unit.server.apis.broker_requests import brokers, leader
-from tests.unit.server.apis.listener_client import ask, forward
-from tests.unit.server.controller_nodes import Quorum, RunScenario, until
 
 # A bucket of one token, refilled in an hour.
 SLOW = {"controller.quota.window.num": "1", "controller.quota.window.size.seconds": "3600"}

@@ -83,8 +83,8 @@ from kraft.protocol.renew_delegation_token import (
 )
 from kraft.security.principals import KafkaPrincipal
 from kraft.server.process import QuorumNode
-from tests.unit.server.apis.listener_client import ask, forward
-from tests.unit.server.controller_nodes import Quorum, RunScenario, until
+from tests.harness.controller_nodes import Quorum, RunScenario, until
+from tests.harness.listener_client import ask, forward
 
 STANDARD = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 OPEN = {"authorizer.class.name": STANDARD, "super.users": "User:ANONYMOUS"}

@@ -27,8 +27,8 @@ from kraft.server.observation.quantiles import RecentQuantiles
 from kraft.server.observation.routes import routes
 from kraft.server.process import QuorumNode
 from kraft.server.recent_times import RecentRate, RecentTimes
+from tests.harness.controller_nodes import Quorum, RunScenario, until
 from tests.harness.table_records import batch_of
-from tests.unit.server.controller_nodes import Quorum, RunScenario, until
 
 PAGE = Path(__file__).parents[4] / "docs" / "how-to" / "watch-a-controller.md"
 #: Timeouts so long that even a slow machine fences no broker and elects no new leader.
