@@ -59,7 +59,7 @@ _FRAME_SIZE = 4
 Answer = TypeVar("Answer", bound=Message)
 
 
-class ActiveController(Protocol):
+class ControllerPort(Protocol):
     """A connection to the active controller, whichever node that is: `ControllerChannel`."""
 
     @property
@@ -86,7 +86,7 @@ class AdminForwarding:
 
     def __init__(
         self,
-        controller: ActiveController,
+        controller: ControllerPort,
         encode_principal: Callable[[str, KafkaPrincipal], bytes],
         *,
         timeout_ms: float = FORWARDING_TIMEOUT_MS,
