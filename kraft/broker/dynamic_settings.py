@@ -13,11 +13,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from kraft.configdef import Between, ConfigType, ConfigValueError, OneOf, Validator, read
 from kraft.controller.config_schema import TOPIC_CONFIGS, Definition
 from kraft.errors import InvalidConfigError, InvalidRequestError
 from kraft.server.config.values import Setting
+
+if TYPE_CHECKING:
+    from kraft.controller.configs.config_description import NodeConfigs
 
 #: Settings of pools of threads, which a change may at most halve or double.
 _THREADS = (
@@ -153,9 +157,9 @@ class DynamicSettingsCheck:
             for_node if is_for_all else changed,
         )
         for name in _THREADS:
-            _check_threads(name, present.value_of(name), after.value_of(name))
-        buffer, cleaners = after.value_of(_DEDUPE_BUFFER), after.value_of(_CLEANERS)
-        if buffer and cleaners and int(buffer) // int(cleaners) <= _DEDUPE_BUFFER_OF_THREAD:
+            _check_threads(name, _number(present, name), _number(after, name))
+        buffer, cleaners = _number(after, _DEDUPE_BUFFER), _number(after, _CLEANERS)
+        if buffer is not None and cleaners and buffer // cleaners <= _DEDUPE_BUFFER_OF_THREAD:
             raise InvalidRequestError(f"{_DEDUPE_BUFFER} must be at least 1MB per cleaner thread.")
         self._check_cordoned(after.effective.get(_CORDONED, ""))
         try:
@@ -205,10 +209,17 @@ def _check_range(name: str, text: str) -> None:
         _RANGES[name](read(NODE_SETTINGS[name].kind, text))
 
 
-def _check_threads(name: str, before: str | None, after: str | None) -> None:
-    if before == after or before is None or after is None:
+def _number(configs: NodeConfigs, name: str) -> int | None:
+    """Return a number that applies; None for a text of the properties file that is none."""
+    try:
+        return int(configs.value_of(name) or "")
+    except ValueError:
+        return None
+
+
+def _check_threads(name: str, old: int | None, new: int | None) -> None:
+    if old == new or old is None or new is None:
         return
-    old, new = int(before), int(after)
     failed = f"Dynamic thread count update validation failed for {name}={new}"
     if new < old // 2:
         raise InvalidRequestError(

@@ -241,6 +241,28 @@ def test_a_change_is_checked_with_the_settings_that_exist(
     run_scenario(scenario, quorum)
 
 
+def test_a_wrong_text_of_the_properties_file_does_not_stop_changes(
+    run_scenario: RunScenario, tmp_path: Path
+) -> None:
+    """A broker starts with any text for a setting that only Kafka uses."""
+    quorum = admin_quorum(tmp_path)
+    static = {"num.io.threads": "many", "log.cleaner.threads": "0"}
+
+    async def scenario() -> None:
+        broker = await started_broker(quorum, static=static)
+        await quorum.brokers(1)
+        for name, value, error in (
+            ("log.retention.ms", "5", NONE),
+            ("num.io.threads", "9", NONE),
+            ("log.cleaner.threads", "2", INVALID_REQUEST),
+        ):
+            changed = await alter(broker, ((BROKER, "1"), [(name, value, SET)]))
+            assert changed == [((BROKER, "1"), error)]
+        broker.close()
+
+    run_scenario(scenario, quorum)
+
+
 def test_a_validation_changes_nothing(run_scenario: RunScenario, tmp_path: Path) -> None:
     quorum = admin_quorum(tmp_path)
 
