@@ -8,8 +8,17 @@ from pathlib import Path
 import pytest
 
 from kraft.broker.apis.topic_creation import InternalTopic, NewTopicSettings
+from kraft.controller.quotas.limits import QuotaWindows
 from kraft.errors import NONE, UNKNOWN_TOPIC_OR_PARTITION
 from kraft.image.configs import TOPIC
+from kraft.protocol.alter_client_quotas import (
+    ALTER_CLIENT_QUOTAS,
+    AlterClientQuotasRequestData,
+    AlterClientQuotasResponseData,
+    QuotaEntity,
+    QuotaEntry,
+    QuotaOp,
+)
 from kraft.protocol.create_acls import (
     CREATE_ACLS,
     AclCreation,
@@ -35,6 +44,7 @@ from kraft.protocol.metadata import (
     MetadataResponseData,
 )
 from kraft.security.principals import ANONYMOUS, KafkaPrincipal
+from kraft.server.client_quotas import ClientQuotaState
 from tests.harness.controller_nodes import RunScenario, hold_disk, topics, until
 from tests.unit.broker.apis.admin_broker import AdminBroker, admin_quorum, started_broker
 
@@ -258,6 +268,47 @@ def test_the_broker_itself_creates_the_topic_of_a_coordinator(
         await until(lambda: not broker.creation.inflight)
         assert topics(quorum.cluster(1)) == {offsets: 5}
         assert quorum.cluster(1).state.configs.topic(offsets) == layout.configs
+        broker.close()
+
+    run_scenario(scenario, quorum)
+
+
+def test_a_request_quota_delays_answers_that_the_core_encodes(
+    run_scenario: RunScenario, tmp_path: Path
+) -> None:
+    quorum = admin_quorum(tmp_path)
+
+    async def scenario() -> None:
+        await quorum.start()
+        node = quorum.running[await quorum.active()]
+        broker = AdminBroker(quorum, node, quotas=ClientQuotaState(QuotaWindows()))
+        await broker.is_current()
+        limit = QuotaEntry([QuotaEntity("user", "alice")], [QuotaOp("request_percentage", 0.001)])
+        await broker.ask(
+            ALTER_CLIENT_QUOTAS,
+            1,
+            AlterClientQuotasRequestData([limit]),
+            AlterClientQuotasResponseData,
+        )
+        await broker.is_current()
+        for api, request, answer, version, has_field in (
+            (METADATA, MetadataRequestData([]), MetadataResponseData, 13, True),
+            (METADATA, MetadataRequestData([]), MetadataResponseData, 3, True),
+            (METADATA, MetadataRequestData([]), MetadataResponseData, 2, False),
+            (
+                DESCRIBE_TOPIC_PARTITIONS,
+                DescribeTopicPartitionsRequestData(),
+                DescribeTopicPartitionsResponseData,
+                0,
+                True,
+            ),
+        ):
+            body, throttle_ms = await broker.ask_bytes(api, version, request.encode(version), ALICE)
+            response = answer.decode(body, version)
+            assert throttle_ms > 0
+            assert response.throttle_time_ms == (throttle_ms if has_field else 0)
+            _, throttle_ms = await broker.ask_bytes(api, version, request.encode(version))
+            assert throttle_ms == 0
         broker.close()
 
     run_scenario(scenario, quorum)
