@@ -402,10 +402,9 @@ class GroupDriver:
             self._loading = self._loop.create_task(self._load_all())
 
     def _resign(self, led: _LedPartition) -> None:
-        if self._is_current(led):
-            del self._led[led.index]
-            self._unsettled.pop(led.index, None)
-            self._run(lambda now_ms: self._coordinators.resign(led.index))
+        del self._led[led.index]
+        self._unsettled.pop(led.index, None)
+        self._run(lambda now_ms: self._coordinators.resign(led.index))
 
     def _is_current(self, led: _LedPartition) -> bool:
         """Return whether the coordinator of a partition has not resigned meanwhile."""

@@ -105,7 +105,7 @@ def _name_of(table: TableImage, topic_id: Uuid) -> str:
 def _missing_partitions(table: TableImage, topic: str, partitions: Iterable[int]) -> set[int]:
     """Return the partitions that do not exist, of a topic that may not exist."""
     number = table.topic_number(topic)
-    return {one for one in partitions if number < 0 or one < 0 or table.row_of(number, one) < 0}
+    return {one for one in partitions if number < 0 or table.row_of(number, one) < 0}
 
 
 # -- OffsetCommit

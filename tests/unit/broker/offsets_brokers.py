@@ -46,6 +46,9 @@ class SteppedReplicas:
     def __init__(self, broker: JoinedBroker) -> None:
         self._broker = broker
         self.after_step: list[Any] = []
+        #: A test clears it while the metadata wait to be applied.
+        self.is_settled = asyncio.Event()
+        self.is_settled.set()
 
     @property
     def manager(self) -> ReplicaManager:
@@ -70,7 +73,7 @@ class SteppedReplicas:
             call()
 
     async def settled(self) -> None:
-        """Return: `JoinedBroker` applies all metadata at once."""
+        await self.is_settled.wait()
 
 
 class Controller:
@@ -80,13 +83,18 @@ class Controller:
         self.requests: list[Message] = []
         self.code = code
         self.answer = asyncio.Event()
+        self.waiting = 0
 
     async def call(
         self, api: Api, request: Message, answer: type[Answer], *, timeout_ms: float
     ) -> Answer:
         # The body is what a controller would read.
         self.requests.append(type(request).decode(request.encode(api.highest), api.highest))
-        await self.answer.wait()
+        self.waiting += 1
+        try:
+            await self.answer.wait()
+        finally:
+            self.waiting -= 1
         response = CreateTopicsResponseData(
             topics=[CreatedTopicData(OFFSETS_TOPIC, error_code=self.code)]
         )

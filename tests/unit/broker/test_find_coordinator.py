@@ -223,8 +223,9 @@ def test_a_controller_that_does_not_answer_is_asked_again(
         while not broker.controller.requests:
             await find(broker, 6)
             await asyncio.sleep(0)
-        # A stop ends the request.
+        assert broker.controller.waiting == 1
         brokers.close()
         await asyncio.sleep(0)
+        assert broker.controller.waiting == 0
 
     run(scenario)

@@ -9,6 +9,7 @@ import pytest
 
 from kraft import records
 from kraft._core.codec.message_schema import ZERO_UUID, Uuid
+from kraft.broker.groups import ClientContext
 from kraft.errors import (
     GROUP_AUTHORIZATION_FAILED,
     GROUP_ID_NOT_FOUND,
@@ -69,6 +70,7 @@ from kraft.protocol.sync_group import (
     SyncGroupRequestData,
     SyncGroupResponseData,
 )
+from tests.harness.group_requests import commit as commit_of_one
 from tests.harness.group_requests import join
 from tests.unit.broker.offsets_brokers import OffsetsBroker, OffsetsBrokers, acl
 
@@ -244,6 +246,19 @@ def test_commits_of_unknown_topics_and_partitions(version: int) -> None:
     run(scenario)
 
 
+def test_a_topic_that_is_committed_twice_has_two_answers() -> None:
+    async def scenario(brokers: OffsetsBrokers) -> None:
+        request = commit(9, ("t", T, [0]), ("t", T, [1]))
+        response = await brokers[1].ask(OFFSET_COMMIT, request, OffsetCommitResponseData, 9)
+        assert [one.partitions[0].partition_index for one in response.topics] == [0, 1]
+        request = commit(9, ("t", T, [0]), ("t", T, [1, 9]))
+        response = await brokers[1].ask(OFFSET_COMMIT, request, OffsetCommitResponseData, 9)
+        (topic,) = response.topics
+        assert [one.partition_index for one in topic.partitions] == [9, 0, 1]
+
+    run(scenario)
+
+
 def offsets_of(topics: list[OffsetFetchResponseTopic]) -> dict[str | Uuid, dict[int, int]]:
     """Return offsets by topic and partition; errors are negative, from -100 down."""
     return {
@@ -309,6 +324,9 @@ def test_all_offsets_of_a_group_are_fetched(version: int) -> None:
         broker = brokers[1]
         brokers.create_topic("gone", Uuid(b"g" * 16))
         await commit_codes(broker, 9, ("t", T, [0, 1]), ("gone", Uuid(b"g" * 16), [0]))
+        if version >= 10:
+            # Without an id there is no place for a topic that does not exist.
+            await broker.groups.handle(ClientContext("c", "/host", 9), commit_of_one(1, "never"))
         request = fetch(version, None, "g")
         response = await broker.ask(OFFSET_FETCH, request, OffsetFetchResponseData, version)
         topics = response.topics if version < 8 else response.groups[0].topics

@@ -151,10 +151,10 @@ def test_an_isr_below_its_minimum_takes_no_commits() -> None:
     async def scenario() -> None:
         brokers = OffsetsBrokers(1, 2, min_isr=2)
         await brokers.create_offsets_topic(1, isr=[1])
-        before = brokers[1].log().end_offset
+        log = brokers[1].log(brokers[1].groups.partition_of("g"))
         response = await answer(brokers[1], commit(5))
         assert commit_code(response) == COORDINATOR_NOT_AVAILABLE
-        assert brokers[1].log().end_offset == before
+        assert log.end_offset == 0
         assert await offset_of(brokers[1]) is None
         brokers.close()
 
@@ -234,6 +234,75 @@ def test_committed_offsets_survive_moves_in_both_directions() -> None:
     run(scenario)
 
 
+def test_a_new_leader_commits_what_its_followers_fetch() -> None:
+    async def scenario() -> None:
+        brokers = OffsetsBrokers(1, 2)
+        await brokers.create_offsets_topic(1)
+        waiting = brokers[1].groups.handle(CONTEXT, commit(1))
+        # The follower gets the record, and does not hear that it is committed.
+        brokers.joined.replicate(2, rounds=1)
+        await brokers.lead(2)
+        assert commit_code(await waiting) == NOT_COORDINATOR
+        assert await offset_of(brokers[2]) is None
+        brokers.replicate(1)
+        assert await offset_of(brokers[2]) == 1
+        brokers.close()
+
+    run(scenario)
+
+
+def test_the_high_watermark_may_rise_while_a_coordinator_decides(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def scenario() -> None:
+        brokers = OffsetsBrokers(1, 2)
+        await brokers.create_offsets_topic(1)
+        first = brokers[1].groups.handle(CONTEXT, commit(1))
+        replicas = brokers[1].replicas
+        produce = replicas.produce
+
+        def produce_late(*given: Any) -> Any:
+            brokers.replicate(2)
+            return produce(*given)
+
+        monkeypatch.setattr(replicas, "produce", produce_late)
+        second = brokers[1].groups.handle(CONTEXT, commit(2))
+        assert commit_code(await first) == 0
+        assert not second.done()
+        brokers.replicate(2)
+        assert commit_code(await second) == 0
+        brokers.close()
+
+    run(scenario)
+
+
+def test_leaders_are_followed_when_the_replicas_have_the_metadata(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def scenario() -> None:
+        brokers = OffsetsBrokers(1, 2)
+        await brokers.create_offsets_topic(1, isr=[1])
+        assert commit_code(await answer(brokers[1], commit(1))) == 0
+        brokers.replicate(2)
+        # The replica manager of broker 2 applies the metadata later than they are published.
+        joined, replicas = brokers[2].joined, brokers[2].replicas
+        held: list[Any] = []
+        monkeypatch.setattr(joined, "on_metadata_update", lambda *given: held.append(given))
+        replicas.is_settled.clear()
+        brokers.change(leader=2, isr=[2])
+        await asyncio.sleep(0)
+        assert await offset_of(brokers[2]) == -NOT_COORDINATOR
+        monkeypatch.undo()
+        for given in held:
+            joined.on_metadata_update(*given)
+        replicas.is_settled.set()
+        await brokers[2].loaded()
+        assert await offset_of(brokers[2]) == 1
+        brokers.close()
+
+    run(scenario)
+
+
 def test_an_uncommitted_offset_is_lost_with_its_leader() -> None:
     async def scenario() -> None:
         brokers = OffsetsBrokers(1, 2)
@@ -293,7 +362,7 @@ def test_a_loading_partition_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     run(scenario)
 
 
-def test_a_move_while_loading_ends_the_loading() -> None:
+def test_a_move_while_loading_ends_the_loading(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> None:
         brokers = OffsetsBrokers(1, 2)
         await brokers.create_offsets_topic(1, isr=[1])
@@ -306,6 +375,7 @@ def test_a_move_while_loading_ends_the_loading() -> None:
         assert await offset_of(brokers[1]) == 3
         await brokers.lead(2, isr=[2])
         assert await offset_of(brokers[2]) == 3
+        assert not [one for one in caplog.records if one.levelno >= logging.ERROR]
         brokers.close()
 
     run(scenario)
