@@ -130,7 +130,8 @@ cdef class Segment:
     cdef int note_batch(self, const BatchHeader *header, int64_t position) except -1:
         """Count the batch at `position`, the end so far, and add its index entries."""
         cdef int64_t last_offset = header.base_offset + header.last_offset_delta
-        if self.first_timestamp < 0 and self.end_offset == self.base_offset:
+        # After a truncation an empty segment may end after its base offset.
+        if self.first_timestamp < 0 and (position == 0 or self.end_offset == self.base_offset):
             self.first_timestamp = header.max_timestamp
         if header.max_timestamp > self.max_timestamp:
             self.max_timestamp = header.max_timestamp

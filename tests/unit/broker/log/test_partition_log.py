@@ -205,6 +205,20 @@ def test_batches_without_timestamps_roll_by_the_clock(tmp_path: Path) -> None:
     assert log.core.base_offsets == (0, 20)
 
 
+def test_a_segment_that_a_truncation_emptied_rolls_by_its_new_first_batch(tmp_path: Path) -> None:
+    logs = Logs(tmp_path, settings=LogSettings(segment_ms=1000))
+    log = logs.manager.create("t", 0, TOPIC_ID)
+    # After a gap, as compaction leaves it: the segment does not end at its base offset.
+    log.append_as_follower(batch(5, timestamp=NOW_MS))
+    log.truncate_to(5)
+    log.append_as_follower(batch(5, timestamp=NOW_MS))
+    logs.now_ms = NOW_MS + 5000
+    log.append_as_follower(batch(15, timestamp=NOW_MS + 1000))
+    assert log.core.segment_count == 1
+    log.append_as_follower(batch(25, timestamp=NOW_MS + 1001))
+    assert log.core.base_offsets == (0, 25)
+
+
 def test_flush_messages_makes_appends_durable(tmp_path: Path) -> None:
     logs = Logs(tmp_path, settings=LogSettings(flush_messages=3))
     log = logs.manager.create("t", 0, TOPIC_ID)
