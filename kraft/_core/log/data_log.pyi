@@ -7,6 +7,7 @@ from typing import NamedTuple, Self
 from typing_extensions import Buffer
 
 from kraft._core.bytes.file_slice import FileSlice
+from kraft._core.log.cleaned_segment import CleanedSegment
 from kraft._core.log.disk import Disk
 from kraft._core.log.log import Log
 from kraft._core.log.segment import SegmentPool
@@ -20,6 +21,8 @@ class SegmentFacts(NamedTuple):
     size: int
     max_timestamp: int
     first_timestamp: int
+    offset_index_bytes: int
+    time_index_bytes: int
 
 class DataLog(Log):
     """The log of a partition of data. Made by `DataLog.load`.
@@ -93,6 +96,14 @@ class DataLog(Log):
 
     @property
     def segment_count(self) -> int: ...
+    @property
+    def segment_sizes(self) -> list[int]:
+        """The bytes of each segment, the oldest first; opens no file."""
+
+    @property
+    def cuts(self) -> int:
+        """The number of truncations and restarts since the load."""
+
     def segment_facts(self, index: int) -> SegmentFacts:
         """Return the facts of the segment at `index`, the oldest first; may open its files."""
 
@@ -107,6 +118,21 @@ class DataLog(Log):
 
     def remove_oldest(self, count: int) -> None:
         """Remove the oldest segments, not all; the log begins at the next one or later."""
+
+    def batches_at(self, base_offset: int, position: int, max_size: int) -> memoryview:
+        """Return whole batches of the segment that begins with `base_offset`, mapped.
+
+        At least one, from a byte position on, and otherwise at most `max_size` bytes; none at the
+        segment's end. Raises OffsetOutOfRangeError without that segment, StorageError.
+        """
+
+    def replace_segments(self, base_offsets: list[int], cleaned: CleanedSegment, cuts: int) -> bool:
+        """Let a complete cleaned segment take the place of segments that follow each other.
+
+        Return False, and change nothing, if they are not all there any more, if the last one is
+        the log's last, or if the log was cut since `cuts` had this value. A recovery point at or
+        after their end must be on disk: below it a load tolerates a gap after a segment.
+        """
 
     def take_removed(self) -> list[str]:
         """Return the paths of files that got the suffix `.deleted` since the last call."""

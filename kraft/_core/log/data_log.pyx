@@ -20,18 +20,20 @@ LogLoader:
 
 One thread changes a log at a time; reads and `sync` may run in others.
 
-Used by `kraft.broker.log`; uses `log`, `segment`, `recovery` and `time_search`.
+Used by `kraft.broker.log`; uses `log`, `segment`, `cleaned_segment`,
+`data_recovery` and `time_search`.
 """
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from typing import NamedTuple
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t
 
 from kraft._core.bytes.batch cimport LOG_OVERHEAD, BatchHeader
+from kraft._core.log.cleaned_segment cimport CleanedSegment
+from kraft._core.log.data_recovery cimport recover_segments
 from kraft._core.log.log cimport Log
-from kraft._core.log.recovery cimport LogScan
 from kraft._core.log.segment cimport Segment, SegmentPool
 from kraft._core.log.time_search cimport first_at_or_after, first_with_largest_time
 
@@ -59,6 +61,8 @@ class SegmentFacts(NamedTuple):
     size: int
     max_timestamp: int
     first_timestamp: int
+    offset_index_bytes: int
+    time_index_bytes: int
 
 
 cdef class DataLog(Log):
@@ -70,6 +74,7 @@ cdef class DataLog(Log):
     cdef object _on_roll
     cdef int64_t _now_ms                # of the append
     cdef int64_t _active_since_ms       # when the last segment was created or loaded
+    cdef readonly int64_t cuts          # truncations and restarts since the load
 
     @classmethod
     def load(
@@ -153,39 +158,17 @@ cdef class DataLog(Log):
 
     def _recover(self, Py_ssize_t first):
         """Check every batch of the segments from the one at index `first` on."""
-        cdef LogScan scan
-        cdef Segment segment
-        cdef Py_ssize_t index
-        for index in range(first, len(self._segments)):
-            (<Segment>self._segments[index]).close()
-            scan = LogScan(
-                self.disk, self.directory, self._index_interval_bytes, False, False, -1, True
-            )
-            scan.run([self._base_offsets[index]])
-            segment = scan.segments[0]
-            segment.restore_indexes()
-            segment.dirty = segment.indexes_dirty = True
-            segment.join(self._pool, index == len(self._segments) - 1)
-            self._segments[index] = segment
-            for epoch, start_offset in scan.epochs.entries:
-                # The file may lack the last epochs and truncations: the batches are right.
-                if epoch >= 0 and epoch != self._epochs.epoch_at(start_offset):
-                    self._epochs.assign(epoch, start_offset)
-                    self._has_new_epoch = True
-            is_short = (
-                index + 1 < len(self._segments)
-                and segment.end_offset < <int64_t>self._base_offsets[index + 1]
-            )
-            if scan.torn_tail is not None or is_short:
-                # The crash kept later segments and lost the end of this one, or damaged it.
-                self.torn_tail = scan.torn_tail
-                doomed = self._segments[index + 1:]
-                del self._segments[index + 1:]
-                del self._base_offsets[index + 1:]
-                self._delete(reversed(doomed))
-                segment.become_last()
-                break
+        found = recover_segments(
+            self.disk, self.directory, self._index_interval_bytes, self._pool, self._segments,
+            self._base_offsets, first, self._epochs,
+        )
+        if found.torn_tail is not None:
+            self.torn_tail = found.torn_tail
+        self._has_new_epoch = self._has_new_epoch or found.has_new_epoch
+        if found.doomed:
+            self._delete(reversed(found.doomed))
         self._active = self._segments[len(self._segments) - 1]
+        self._active.become_last()
         self._names_changed = True
 
     def configure(
@@ -408,13 +391,7 @@ cdef class DataLog(Log):
 
     @property
     def size(self):
-        cdef Segment segment
-        return sum(
-            [
-                segment.size if segment.size >= 0 else self.disk.size(segment.path)
-                for segment in self._segments[:]
-            ]
-        )
+        return sum(self.segment_sizes)
 
     @property
     def base_offsets(self):
@@ -425,16 +402,26 @@ cdef class DataLog(Log):
         return len(self._segments)
 
     def segment_facts(self, Py_ssize_t index):
-        cdef Segment segment = self._segments[index]
+        cdef Segment segment
+        if not 0 <= index < len(self._segments):
+            raise IndexError(f"the log has {len(self._segments)} segments, and none {index}")
+        segment = self._segments[index]
         segment.use()
         segment.done()
-        next_offset = self.log_end_offset
-        if index + 1 < len(self._base_offsets):
-            next_offset = self._base_offsets[index + 1]
+        following = self._base_offsets[index + 1: index + 2] or (self.log_end_offset,)
         return SegmentFacts(
-            segment.base_offset, next_offset, segment.size, segment.max_timestamp,
-            segment.first_timestamp,
+            segment.base_offset, following[0], segment.size, segment.max_timestamp,
+            segment.first_timestamp, segment.offset_index.entry_count * 8,
+            segment.time_index.entry_count * 12,
         )
+
+    @property
+    def segment_sizes(self):
+        cdef Segment segment
+        return [
+            segment.size if segment.size >= 0 else self.disk.size(segment.path)
+            for segment in self._segments[:]
+        ]
 
     # Cutting ----------------------------------------------------------------------------------
 
@@ -446,6 +433,7 @@ cdef class DataLog(Log):
         if offset < self._base_offsets[0]:
             self.restart_at(offset)
             return offset
+        self.cuts += 1
         try:
             if offset < self.log_end_offset:
                 # The newest first: after a crash the log ends earlier.
@@ -485,6 +473,7 @@ cdef class DataLog(Log):
             raise
 
     def _restart(self, int64_t offset):
+        self.cuts += 1
         doomed = self._take_out(0, None)
         self._delete(reversed(doomed))
         self._epochs.clear()
@@ -521,6 +510,56 @@ cdef class DataLog(Log):
         except StorageError:
             self.failed = True
             raise
+
+    # Compaction -------------------------------------------------------------------------------
+
+    def batches_at(self, int64_t base_offset, int64_t position, int64_t max_size):
+        cdef Segment segment
+        with self._segments_lock:
+            index = bisect_left(self._base_offsets, base_offset)
+            if index == len(self._segments) or self._base_offsets[index] != base_offset:
+                raise OffsetOutOfRangeError(f"no segment begins with offset {base_offset}")
+            if self._closed:
+                raise StorageError(f"{self.directory}: the log is closed")
+            segment = self._segments[index]
+            segment.use()
+        try:
+            return segment.batches_from(position, max_size)
+        finally:
+            segment.done()
+
+    def replace_segments(self, list base_offsets, CleanedSegment cleaned not None, int64_t cuts):
+        cdef Segment added
+        cdef Py_ssize_t first, stop
+        self._check_writable()
+        first = bisect_left(self._base_offsets, base_offsets[0])
+        stop = first + len(base_offsets)
+        if (
+            cuts != self.cuts or self._base_offsets[first:stop] != base_offsets
+            or stop >= len(self._segments)
+        ):
+            return False
+        if self.synced_offset < self._base_offsets[stop]:
+            raise ValueError("segments after the recovery point cannot be replaced")
+        added = Segment(
+            self.disk, self.directory, base_offsets[0], self._index_interval_bytes, False,
+            self._pool,
+        )
+        added.end_offset = self._base_offsets[stop]
+        try:
+            with self._segments_lock:
+                cleaned.begin_swap()
+                for segment in self._segments[first:stop]:
+                    self._removed += segment.mark_deleted(segment.base_offset == base_offsets[0])
+                # None of them may return once the suffix of the replacement is gone.
+                self.disk.sync_directory(self.directory)
+                cleaned.end_swap()
+                self._segments[first:stop] = [added]
+                self._base_offsets[first:stop] = [base_offsets[0]]
+        except StorageError:
+            self.failed = True
+            raise
+        return True
 
     cdef int _delete(self, segments) except -1:
         cdef Segment segment

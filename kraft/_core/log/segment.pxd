@@ -56,6 +56,7 @@ cdef class Segment:
     ) noexcept
     cdef int64_t batch_at(self, int64_t position, BatchHeader *header) except -1
     cdef int64_t position_of(self, int64_t offset) except -2
+    cdef object batches_from(self, int64_t position, int64_t max_size)
     cdef object read(self, int64_t offset, int64_t max_size, int64_t end_offset)
     cdef int cut(self, int64_t position) except -1
     cdef int write_many_pending(self) except -1

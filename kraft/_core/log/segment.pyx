@@ -37,6 +37,7 @@ from kraft._core.log.partition_directory import (
     BESIDE_LOG,
     DELETED,
     LOG,
+    PRODUCER_SNAPSHOT,
     segment_file,
 )
 from kraft.errors import CorruptRecordError, StorageError
@@ -201,6 +202,18 @@ cdef class Segment:
                 return position
             position = self.batch_at(position + LOG_OVERHEAD + header.batch_length, &header)
         return -1
+
+    cdef object batches_from(self, int64_t position, int64_t max_size):
+        """Return whole batches from a position on, at least one, as a slice of the mapping."""
+        cdef BatchHeader header
+        cdef int64_t stop = position, next_stop
+        self.mapped()
+        while self.batch_at(stop, &header) < self.size:
+            next_stop = stop + LOG_OVERHEAD + header.batch_length
+            if next_stop - position > max_size and stop > position:
+                break
+            stop = next_stop
+        return self._mapping.slice(position, stop)
 
     cdef object read(self, int64_t offset, int64_t max_size, int64_t end_offset):
         """Return the batches of `locate` as a slice of the mapping, or None."""
@@ -480,13 +493,18 @@ cdef class Segment:
                 self.offset_index.load(self.disk, True)
                 self.time_index.load(self.disk, True)
 
-    def mark_deleted(self):
-        """Add `.deleted` to the names of the segment's files; return the new paths."""
+    def mark_deleted(self, bint keeps_snapshot=False):
+        """Add `.deleted` to the names of the segment's files; return the new paths.
+
+        With `keeps_snapshot` the producers' snapshot stays: another segment takes its place.
+        """
         paths = []
         self.is_removed = True
         if self._pool is not None:
             self._pool.forget(self)
         for suffix in (LOG, *BESIDE_LOG):
+            if keeps_snapshot and suffix == PRODUCER_SNAPSHOT:
+                continue
             path = segment_file(self.directory, self.base_offset, suffix)
             if self.disk.exists(path):
                 self.disk.rename(path, path + DELETED)

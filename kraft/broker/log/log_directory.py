@@ -256,10 +256,12 @@ class LogDirectory:
 
     def write_recovery_points(self) -> None:
         """Write `recovery-point-offset-checkpoint`."""
-        self._write_checkpoint(
-            RECOVERY_POINTS,
-            {key: log.recovery_point for key, log in self.partitions.items()},
-        )
+        points = {key: log.recovery_point for key, log in self.partitions.items()}
+        self._write_checkpoint(RECOVERY_POINTS, points)
+        for key, point in points.items():
+            log = self.partitions.get(key)
+            if log is not None:
+                log.recovery_point_written(point)
 
     def write_start_offsets(self) -> None:
         """Write `log-start-offset-checkpoint`, of every log whose start is known.
@@ -281,6 +283,15 @@ class LogDirectory:
     def write_cleaner_offsets(self) -> None:
         """Write `cleaner-offset-checkpoint`: the first dirty offset of compacted logs."""
         self._write_checkpoint(CLEANER_OFFSETS, self.cleaner_offsets)
+
+    def cut_cleaner_offset(self, key: PartitionKey, last_base_offset: int) -> None:
+        """Follow a truncation: the last segment, which is written to, is dirty.
+
+        Raises `StorageError`.
+        """
+        if self.cleaner_offsets.get(key, 0) > last_base_offset:
+            self.cleaner_offsets[key] = last_base_offset
+            self.write_cleaner_offsets()
 
     def _write_checkpoint(self, name: str, offsets: Mapping[PartitionKey, int]) -> None:
         self._check_online()

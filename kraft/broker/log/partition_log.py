@@ -29,6 +29,7 @@ from kraft._core.bytes.batch import (
     assign_offsets,
 )
 from kraft._core.bytes.file_slice import FileSlice
+from kraft._core.log.cleaned_segment import CleanedSegment
 from kraft._core.log.data_log import DataLog
 from kraft._core.log.epoch_cache import EpochEndOffset
 from kraft._core.log.partition_directory import read_topic_id, write_topic_id
@@ -167,6 +168,15 @@ class PartitionLog:
     def recovery_point(self) -> int:
         """The offset before which all is on the device."""
         return self._recovery_point if self._log is None else self._log.synced_offset
+
+    @property
+    def checkpointed_recovery_point(self) -> int:
+        """The recovery point in the directory's checkpoint file, which is never after the other."""
+        return self._recovery_point
+
+    def recovery_point_written(self, offset: int) -> None:
+        """Note that the checkpoint file has this recovery point; for the log directory."""
+        self._recovery_point = offset
 
     @property
     def size(self) -> int:
@@ -482,8 +492,9 @@ class PartitionLog:
     def _after_cut(self, log: DataLog, start_before: int) -> None:
         self.high_watermark = min(self.high_watermark, log.log_end_offset)
         # Before the next append: a load would not check segments below an old recovery point, and
-        # would drop records below an old start.
+        # would drop records below an old start; compaction would take new records for clean ones.
         self._owner.write_recovery_points()
+        self._owner.cut_cleaner_offset((self.topic, self.partition), log.base_offsets[-1])
         if log.log_start_offset < start_before:
             self._owner.write_start_offsets()
         self._remove_later(log)
@@ -519,6 +530,24 @@ class PartitionLog:
                 )
         self._remove_later(log)
         return removed
+
+    def uses(self, log: DataLog) -> bool:
+        """Return whether the log of the core was not closed, and opened again, since."""
+        return self._log is log
+
+    def replace_segments(
+        self, log: DataLog, base_offsets: list[int], cleaned: CleanedSegment, cuts: int
+    ) -> bool:
+        """Let a cleaned segment take the place of others; see `DataLog.replace_segments`.
+
+        Return False if ``log`` was closed meanwhile. Raises `StorageError`.
+        """
+        if not self.uses(log):
+            return False
+        with self._storage():
+            is_done = log.replace_segments(base_offsets, cleaned, cuts)
+        self._remove_later(log)
+        return is_done
 
     def _remove_oldest(self, log: DataLog, count: int) -> int:
         if count:

@@ -73,9 +73,16 @@ class LogSettings:
         )
 
     def segment_time_ms(self, random: Random) -> int:
-        """Return segment.ms of the next segment, less a random jitter."""
+        """Return segment.ms of the next segment, less a random jitter.
+
+        The last segment is not compacted, so it is rolled after max.compaction.lag.ms at the
+        latest.
+        """
         jitter = min(self.segment_jitter_ms, self.segment_ms)
-        return self.segment_ms - (random.randrange(jitter) if jitter > 0 else 0)
+        longest = self.segment_ms
+        if self.compacts and self.max_compaction_lag_ms > 0:
+            longest = min(longest, self.max_compaction_lag_ms)
+        return longest - (random.randrange(jitter) if jitter > 0 else 0)
 
 
 _NUMBERS = {

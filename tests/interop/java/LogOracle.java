@@ -13,10 +13,12 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ScheduledFuture;
 import java.util.concurrent.ScheduledThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
 import java.util.function.Supplier;
+import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.protocol.Errors;
 import org.apache.kafka.common.record.internal.FileRecords;
 import org.apache.kafka.common.record.internal.MemoryRecords;
@@ -25,15 +27,21 @@ import org.apache.kafka.server.common.OffsetAndEpoch;
 import org.apache.kafka.server.storage.log.FetchIsolation;
 import org.apache.kafka.server.util.Scheduler;
 import org.apache.kafka.storage.internals.log.AppendOrigin;
+import org.apache.kafka.storage.internals.log.Cleaner;
 import org.apache.kafka.storage.internals.log.FetchDataInfo;
 import org.apache.kafka.storage.internals.log.LogAppendInfo;
+import org.apache.kafka.storage.internals.log.LogCleanerManager;
 import org.apache.kafka.storage.internals.log.LogConfig;
 import org.apache.kafka.storage.internals.log.LogDirFailureChannel;
 import org.apache.kafka.storage.internals.log.LogSegment;
 import org.apache.kafka.storage.internals.log.LogStartOffsetIncrementReason;
 import org.apache.kafka.storage.internals.log.OffsetResultHolder;
+import org.apache.kafka.storage.internals.log.LogToClean;
+import org.apache.kafka.storage.internals.log.PreCleanStats;
 import org.apache.kafka.storage.internals.log.ProducerStateManagerConfig;
+import org.apache.kafka.storage.internals.log.SkimpyOffsetMap;
 import org.apache.kafka.storage.internals.log.UnifiedLog;
+import org.apache.kafka.storage.internals.utils.Throttler;
 import org.apache.kafka.storage.log.metrics.BrokerTopicStats;
 
 /**
@@ -46,6 +54,7 @@ import org.apache.kafka.storage.log.metrics.BrokerTopicStats;
  * leader {records, epoch, now} | follower {records, epoch, now} -> the state, or code
  * truncate | restart | start {offset}, roll {}, retention {now, watermark} -> the state
  * read {offset, size}, time {timestamp}, largest_time {}, epoch_end {epoch} -> the answer
+ * clean {watermark, memory, now} -> the state, and the first dirty offset after the round if there was one
  * close {}, abandon {} -> nothing
  * </pre>
  */
@@ -137,9 +146,11 @@ public final class LogOracle {
                 return append(question, false);
             case "truncate":
                 log.truncateTo(question.get("offset").asLong());
+                afterCut();
                 return state();
             case "restart":
                 log.truncateFullyAndStartAt(question.get("offset").asLong(), Optional.empty());
+                afterCut();
                 return state();
             case "start":
                 log.updateHighWatermark(log.logEndOffset());
@@ -162,6 +173,8 @@ public final class LogOracle {
             case "epoch_end":
                 Optional<OffsetAndEpoch> end = log.endOffsetForEpoch(question.get("epoch").asInt());
                 return end.isEmpty() ? List.of() : List.of(end.get().epoch(), end.get().offset());
+            case "clean":
+                return clean(question);
             case "close":
                 log.flush(true);
                 log.close();
@@ -189,6 +202,37 @@ public final class LogOracle {
             new ProducerStateManagerConfig(86_400_000, false), 600_000, new LogDirFailureChannel(1),
             question.get("clean").asBoolean(), Optional.empty());
         return state();
+    }
+
+    private static LogCleanerManager cleanerManager() {
+        ConcurrentHashMap<TopicPartition, UnifiedLog> logs = new ConcurrentHashMap<>();
+        logs.put(log.topicPartition(), log);
+        return new LogCleanerManager(List.of(log.parentDirFile()), logs, new LogDirFailureChannel(1));
+    }
+
+    /** As LogManager does after a truncation. */
+    private static void afterCut() {
+        if (log.config().compact) {
+            cleanerManager().maybeTruncateCheckpoint(
+                log.parentDirFile(), log.topicPartition(), log.activeSegment().baseOffset());
+        }
+    }
+
+    private static Object clean(JsonNode question) throws Exception {
+        log.updateHighWatermark(question.get("watermark").asLong());
+        LogCleanerManager manager = cleanerManager();
+        Optional<LogToClean> found = manager.grabFilthiestCompactedLog(TIME, new PreCleanStats());
+        if (found.isEmpty()) {
+            return state();
+        }
+        Cleaner cleaner = new Cleaner(
+            0, new SkimpyOffsetMap(question.get("memory").asInt()), 1 << 16, 1 << 20, 0.9,
+            new Throttler(Double.MAX_VALUE, 300, "throttler", "entries", TIME), TIME, partition -> { });
+        long end = cleaner.clean(found.get()).getKey();
+        manager.doneCleaning(log.topicPartition(), log.parentDirFile(), end);
+        Map<String, Object> answer = state();
+        answer.put("clean", end);
+        return answer;
     }
 
     private static Object append(JsonNode question, boolean leads) {
