@@ -133,7 +133,7 @@ def batch_of(
 
 def records_of(directory: Path) -> list[Any]:
     """Return every batch of a log, inflated: its header but sizes and CRC, and its records."""
-    found = []
+    found: list[Any] = []
     for path in sorted(directory.glob("*.log")):
         data = path.read_bytes()
         plain = inflate(data)

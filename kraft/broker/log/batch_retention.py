@@ -19,7 +19,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable
 from heapq import heappop, heappush
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -123,7 +123,7 @@ class SeenTransactions:
     def aborted_of(self, table: BatchTable, batches: memoryview) -> bytes | None:
         """Follow all batches; return one byte for each, 1 for aborted ones; None: none of them."""
         rows = _transactional(table)
-        if not len(rows):
+        if not rows:
             return None
         aborted = np.zeros(len(table), np.uint8)
         for row in rows:
@@ -150,7 +150,7 @@ class ActiveProducers:
             entry.producer_id: entry.producer_epoch for entry in known if entry.last_offset < 0
         }
 
-    def last_batches(self, table: BatchTable) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    def last_batches(self, table: BatchTable) -> np.ndarray[Any, np.dtype[np.bool_]]:
         """Return which batches are the last ones of their producers."""
         rows = table.array
         has_producer = rows["producer_id"] >= 0
@@ -191,9 +191,10 @@ def retention_of(
     return codes.tobytes()
 
 
-def _transactional(table: BatchTable) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+def _transactional(table: BatchTable) -> list[int]:
+    """Return the places of the batches of transactions."""
     flags = ATTRIBUTE_CONTROL | ATTRIBUTE_TRANSACTIONAL
-    return np.flatnonzero(table.array["attributes"] & flags)
+    return [int(row) for row in np.flatnonzero(table.array["attributes"] & flags)]
 
 
 def _whole(table: BatchTable, row: int, batches: memoryview) -> memoryview:
