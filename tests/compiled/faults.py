@@ -353,4 +353,29 @@ DISK = (
     ),
 )
 
-FAULTS = (*RECOVERY, *TABLE, *BYTES, *DISK)
+COMPACTION = (
+    Fault(
+        "a_tombstone_stays_at_its_delete_horizon",
+        f"{CORE}/bytes/batch_filter.pyx",
+        "or now_ms < header.base_timestamp",
+        "or now_ms <= header.base_timestamp",
+        (f"{UNIT}/bytes/test_batch_filter.py",),
+    ),
+    Fault(
+        "a_map_that_becomes_full_within_a_batch_forgets_where",
+        f"{CORE}/bytes/key_offsets.pyx",
+        "            offsets.latest_offset = max(offsets.latest_offset, offset)\n",
+        "",
+        (f"{UNIT}/bytes/test_key_offsets.py",),
+    ),
+    Fault(
+        "a_replaced_segment_may_return_after_a_crash",
+        f"{CORE}/log/data_log.pyx",
+        "                self.disk.sync_directory(self.directory)\n"
+        "                cleaned.end_swap()\n",
+        "                cleaned.end_swap()\n",
+        ("tests/unit/broker/log/test_compaction_crashes.py",),
+    ),
+)
+
+FAULTS = (*RECOVERY, *TABLE, *BYTES, *DISK, *COMPACTION)

@@ -42,7 +42,7 @@ from kraft.errors import OffsetOutOfRangeError, StorageError
 DEFAULT_STEP_BYTES = 1 << 20
 
 
-class Compaction:
+class CompactionRound:
     """A round; after the last step ``is_complete`` says whether all segments were replaced."""
 
     def __init__(

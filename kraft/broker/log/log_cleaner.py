@@ -20,7 +20,7 @@ from typing import NamedTuple
 from kraft._core.bytes.key_offsets import KeyOffsets
 from kraft.broker.log.checkpoint_files import PartitionKey
 from kraft.broker.log.cleanable import CleanableRange, cleanable_range
-from kraft.broker.log.compaction import DEFAULT_STEP_BYTES, Compaction
+from kraft.broker.log.compaction import DEFAULT_STEP_BYTES, CompactionRound
 from kraft.broker.log.log_manager import LogManager
 from kraft.broker.log.partition_log import PartitionLog
 from kraft.errors import CorruptRecordError, StorageError
@@ -53,7 +53,7 @@ class LogCleaner:
         self._step_bytes = step_bytes
         self._offsets: KeyOffsets | None = None
         #: The round that is under way.
-        self.current: Compaction | None = None
+        self.current: CompactionRound | None = None
         #: Logs with damaged batches.
         self.uncleanable: set[PartitionKey] = set()
 
@@ -93,7 +93,7 @@ class LogCleaner:
         if self._offsets is None:
             self._offsets = KeyOffsets(self._memory)
         try:
-            self.current = Compaction(*chosen, self._offsets, now_ms, self._step_bytes)
+            self.current = CompactionRound(*chosen, self._offsets, now_ms, self._step_bytes)
         except StorageError as error:
             _log.error("Compaction of %s: %s", chosen.log.path, error)
         return True

@@ -185,6 +185,8 @@ def check(log: PartitionLog, workload: CompactionWorkload, seed: int) -> None:
     """Compare the log with all records that were appended before its end."""
     found = list(records_of(log))
     assert set(found) <= set(workload.history), f"seed {seed}: other records"
+    offsets = [offset for offset, *_ in found]
+    assert offsets == sorted(set(offsets)), f"seed {seed}: a replaced segment is back"
     assert log.end_offset >= workload.flushed, f"seed {seed}: flushed records are lost"
     expected = values(workload.history[: log.end_offset])
     assert values(found) == expected, f"seed {seed}: other values"
