@@ -41,11 +41,8 @@ from kraft._core.bytes.file_slice import NO_RECORDS, FileSlice
 from kraft._core.log.epoch_cache import FILE_NAME as EPOCHS_FILE
 from kraft._core.log.epoch_cache import EpochCache
 from kraft._core.log.log import (
-    DEFAULT_INDEX_INTERVAL_BYTES,
-    DEFAULT_INDEX_MAX_BYTES,
-    DEFAULT_SEGMENT_BYTES,
-    DEFAULT_SEGMENT_MS,
-    LogBatch,
+    DEFAULT_INDEX_INTERVAL_BYTES, DEFAULT_INDEX_MAX_BYTES, DEFAULT_SEGMENT_BYTES,
+    DEFAULT_SEGMENT_MS, LogBatch,
 )
 from kraft._core.log.partition_directory import read_small_file, tidy_segments
 from kraft.errors import CorruptRecordError, OffsetOutOfRangeError, StorageError
