@@ -144,6 +144,11 @@ class Peer:
     def is_busy(self) -> bool:
         return bool(self._in_flight or self._waiting)
 
+    @property
+    def versions(self) -> PeerVersions | None:
+        """The ApiVersions response of the present connection; None before it."""
+        return None if self._connection is None else self._connection.peer
+
     def send(self, request: RaftRequest, correlation: int, timeout_s: float) -> None:
         """Send a request of the raft node; its outcome is delivered as an event."""
         api = API_OF_REQUEST[type(request)]

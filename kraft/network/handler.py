@@ -14,7 +14,8 @@ class HandlerAnswer(NamedTuple):
     """The body of a response; the connection's next request is read after ``throttle_ms``.
 
     A body of several pieces is sent in their order. Slices of files are sent without a copy of
-    their bytes where the connection belongs to a data loop (`data_listener`).
+    their bytes where the connection belongs to a data loop (`data_listener`). An empty body means
+    that the request has no response at all (Produce with acks=0).
     """
 
     body: bytes | Sequence[bytes | memoryview | FileSlice]

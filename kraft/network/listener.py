@@ -10,7 +10,7 @@ import asyncio
 import os
 import socket
 from collections import deque
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from functools import partial
 from types import MappingProxyType
@@ -114,8 +114,19 @@ class PlainListener(Protocol):
     def close(self) -> None: ...
 
 
+class RaftService(NamedTuple):
+    """The raft node that answers the requests of the quorum; its functions are `Transport`'s."""
+
+    deliver: Callable[[Event], None]
+    resolve: Callable[[LogSlice | SnapshotSlice], memoryview]
+    standing_of: Callable[[Request], tuple[Standing, int]]
+    denial_of: Callable[[Api, PeerIdentity], int]
+
+
 class Listener:
-    """The server side of a node's transport: what all its connections share.
+    """The server side of a node: what all its connections share. Without ``raft`` it serves only
+    the APIs of its handlers. ``advertised`` returns those of the served APIs, and their versions,
+    that an ApiVersions response names.
 
     ``accept`` returns the protocol of a new connection, from this object, the name of the listener
     and the event loop. With a ``data_listener`` the connections without TLS belong to it instead.
@@ -125,15 +136,13 @@ class Listener:
         self,
         accept: Callable[[Listener, str, asyncio.AbstractEventLoop], asyncio.BufferedProtocol],
         limits: Limits,
-        deliver: Callable[[Event], None],
-        resolve: Callable[[LogSlice | SnapshotSlice], memoryview],
         features: Callable[[], NodeFeatures],
         handlers: Mapping[int, Handler],
         warnings: ThrottledLog,
-        standing_of: Callable[[Request], tuple[Standing, int]],
-        denial_of: Callable[[Api, PeerIdentity], int],
         security: Mapping[str, ListenerSecurity],
         traffic: Traffic | None = None,
+        raft: RaftService | None = None,
+        advertised: Callable[[Iterable[Api]], Iterable[Api]] = lambda served: served,
         data_listener: Callable[[Listener, asyncio.AbstractEventLoop], PlainListener] | None = None,
     ) -> None:
         self._accept = accept
@@ -142,8 +151,8 @@ class Listener:
         self.limits = limits
         self.traffic = Traffic() if traffic is None else traffic
         self.warnings = warnings
-        self.standing_of = standing_of
-        self.denial_of = denial_of
+        self.raft = raft
+        self._advertised = advertised
         #: By listener; a listener without an entry is PLAINTEXT.
         self.security = security
         self.admission = Admission(limits.of_connections())
@@ -153,14 +162,12 @@ class Listener:
         #: oldest first, and their sums.
         self._unread: dict[OpenConnection, tuple[int, int]] = {}
         self._unread_memory = self._unread_slices = 0
-        self.deliver = deliver
-        self.resolve = resolve
         self.features = features
         self.handlers = handlers
         self.apis = {
             API_VERSIONS.key: API_VERSIONS,
             **SASL_APIS,
-            **RAFT_APIS,
+            **({} if raft is None else RAFT_APIS),
             **{key: handler.api for key, handler in handlers.items()},
         }
         self.flexible_since = {key: api.flexible_since for key, api in self.apis.items()}
@@ -227,6 +234,10 @@ class Listener:
             raise
         self._sweep_later()
         return tuple(bound)
+
+    def advertised_apis(self) -> Iterable[Api]:
+        """Return the APIs of an ApiVersions response."""
+        return self._advertised(self.apis.values())
 
     def set_limits(self, limits: Limits) -> None:
         """Apply other limits of connections, to open connections too."""
@@ -316,8 +327,8 @@ class Listener:
 
     def forget(self, reply_to: int) -> None:
         """Deliver RequestAbandoned where the raft node has not answered this closed connection."""
-        if self._answerable.pop(reply_to, None) is not None:
-            self.deliver(RequestAbandoned(reply_to))
+        if self._answerable.pop(reply_to, None) is not None and self.raft is not None:
+            self.raft.deliver(RequestAbandoned(reply_to))
 
     def request_done(self) -> None:
         """Count a completed or dropped request of a handler; resume a stalled connection."""

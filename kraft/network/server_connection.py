@@ -396,7 +396,7 @@ class ServerConnection(FrameProtocol):
             return
         if api is API_VERSIONS:
             said, body = answer_api_versions(
-                version, frame, body_at, owner.apis.values(), owner.features()
+                version, frame, body_at, owner.advertised_apis(), owner.features()
             )
             owner.admission.begin_work(self)
             owner.admission.promote(self, Standing.CLIENT)
@@ -422,10 +422,12 @@ class ServerConnection(FrameProtocol):
                 # Also pipelined heartbeats: those of other connections go between them.
                 self._task = self._loop.create_task(work)
             return
-        if error := owner.denial_of(api, self._identity):
+        raft = owner.raft
+        assert raft is not None, "every other API has a handler"
+        if error := raft.denial_of(api, self._identity):
             denied = error_response(api, error)
             self._write_answer(
-                header, encode_response(denied, version, self.listener_name, owner.resolve)
+                header, encode_response(denied, version, self.listener_name, raft.resolve)
             )
             return
         request = decode_request(api, version, frame, body_at)
@@ -433,9 +435,9 @@ class ServerConnection(FrameProtocol):
             self._write_answer(header, [request.body])
             return
         self._begin_work(header)
-        owner.admission.promote(self, *owner.standing_of(request))
+        owner.admission.promote(self, *raft.standing_of(request))
         self._reply_to = owner.await_answer(self)
-        owner.deliver(RequestReceived(request, self._reply_to))
+        raft.deliver(RequestReceived(request, self._reply_to))
 
     # -- authentication
 
@@ -463,7 +465,7 @@ class ServerConnection(FrameProtocol):
         if header.api is API_VERSIONS:
             owner = self._owner
             said, body = answer_api_versions(
-                header.version, frame, body_at, owner.apis.values(), owner.features()
+                header.version, frame, body_at, owner.advertised_apis(), owner.features()
             )
             gate.note_versions(is_answered=body[:2] == b"\0\0")
             self._write_answer(header._replace(version=said), [body])
@@ -561,18 +563,18 @@ class ServerConnection(FrameProtocol):
 
     def respond(self, response: Response) -> None:
         """Write the raft node's response to the request in progress."""
-        header = self._header
+        header, raft = self._header, self._owner.raft
         assert header is not None
+        assert raft is not None
         self._owner.traffic.errors[header.api.name, response.error] += 1
-        self._answer(
-            encode_response(response, header.version, self.listener_name, self._owner.resolve)
-        )
+        self._answer(encode_response(response, header.version, self.listener_name, raft.resolve))
 
     def _answer(self, pieces: Sequence[Piece]) -> None:
         header, self._header = self._header, None
         if header is None:
             return
-        self._write_answer(header, pieces)
+        if any(map(size_of, pieces)):
+            self._write_answer(header, pieces)
         self._release_memory()
         self._owner.admission.end_work(self)
         self._release_if_free()

@@ -12,17 +12,17 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from kraft._core.codec.metadata_codec import Message
-from kraft.errors import NONE, UnsupportedVersionError
+from kraft.errors import NONE
 from kraft.network.admission import Standing
 from kraft.network.authentication import ListenerSecurity
-from kraft.network.connections import Peer, PeerCall
+from kraft.network.channel import Answer, Channel
+from kraft.network.connections import Peer
 from kraft.network.data_loop import data_listener_type
-from kraft.network.framing import Buffer
 from kraft.network.handler import Handler
-from kraft.network.listener import BACKLOG, Limits, Listener
+from kraft.network.listener import BACKLOG, Limits, Listener, RaftService
 from kraft.network.server_connection import accept_connection
 from kraft.network.throttled_log import ThrottledLog
 from kraft.network.traffic import Traffic
@@ -34,8 +34,6 @@ from kraft.raft.voters import Endpoint
 from kraft.security.protocols import PeerIdentity
 
 log = logging.getLogger(__name__)
-
-Answer = TypeVar("Answer", bound=Message)
 
 #: The largest number of destinations: voters and bootstrap servers. A request from an unknown peer
 #: can name more, as leaders of later epochs or as voters to add.
@@ -103,16 +101,13 @@ class Transport:
         self.listener = Listener(
             accept_connection,
             config.limits,
-            deliver,
-            resolve,
             features,
             handlers or {},
             self._warnings,
-            standing_of,
-            denial_of,
             config.security,
             traffic,
-            data_listener_type() if config.has_data_loop else None,
+            RaftService(deliver, resolve, standing_of, denial_of),
+            data_listener=data_listener_type() if config.has_data_loop else None,
         )
         self._client_security = config.security.get(config.client_listener) or ListenerSecurity()
         #: By destination; the most recently used one is last.
@@ -184,43 +179,11 @@ class Transport:
         UnsupportedVersionError where the peer does not serve the API, ConnectionError where there
         is no response within the request timeout.
         """
-        loop = asyncio.get_running_loop()
-        done: asyncio.Future[Answer] = loop.create_future()
-
-        def decode(frame: Buffer, version: int, body_at: int) -> Answer:
-            return answer.decode(frame, version, body_at)
-
-        def answered(response: Answer) -> None:
-            if not done.done():
-                done.set_result(response)
-
-        def failed(is_unsupported: bool) -> None:
-            if done.done():
-                return
-            if is_unsupported:
-                done.set_exception(
-                    UnsupportedVersionError(
-                        f"{endpoint!r} does not serve {api.name} in a version that kraft supports"
-                    )
-                )
-            else:
-                done.set_exception(ConnectionError(f"{endpoint!r} did not answer {api.name}"))
-
-        peer = Peer(
-            loop,
-            endpoint,
-            self._client_id,
-            self._deliver,
-            self._warnings,
-            self._client_security,
-        )
-        timer = loop.call_later(self._timeout_s, peer.close)
+        channel = Channel(endpoint, self._client_id, self._client_security, self._warnings)
         try:
-            peer.call(PeerCall(api, request.encode, decode, answered, failed), self._timeout_s)
-            return await done
+            return await channel.call(api, request, answer, timeout_ms=self._timeout_s * 1000)
         finally:
-            timer.cancel()
-            peer.close()
+            channel.close()
 
     def _sweep_later(self) -> None:
         assert self._loop is not None

@@ -196,6 +196,10 @@ class ControllerRunner:
         logger.info("loaded the leader's snapshot: %r", cluster)
         self._take_turn_soon()
 
+    def publish_soon(self) -> None:
+        """Give publishers that were registered meanwhile the present image, in the next turn."""
+        self._take_turn_soon()
+
     # -- requests
 
     def submit(

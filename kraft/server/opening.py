@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kraft._core.snapshot.column_checkpoint import ColumnsRejected, columns_path
 from kraft._core.snapshot.snapshot_file import SnapshotReader, snapshot_name
-from kraft.errors import CorruptRecordError, InvalidConfigError, UnsupportedVersionError
+from kraft.errors import CorruptRecordError, UnsupportedVersionError
 from kraft.raft.rpc import OffsetAndEpoch
 from kraft.server.config.loading import ServerConfig
 from kraft.server.disk.recovery import CATCH_UP
@@ -94,14 +94,7 @@ class StoreOpening:
 
 
 def check_served(config: ServerConfig) -> None:
-    """Raise InvalidConfigError for a broker without a controller, which kraft does not run, and
-    for listeners whose security settings it cannot use.
-    """
-    if not config.is_controller:
-        raise InvalidConfigError(
-            f"{config.path}: process.roles is {','.join(config.settings.process_roles)}"
-            "; kraft runs only controllers, not brokers"
-        )
+    """Raise InvalidConfigError for listeners whose security settings kraft cannot use."""
     if config.security_problem is not None:
         raise config.security_problem
 

@@ -21,7 +21,7 @@ import signal
 import sys
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from kraft.controller.features import LocalFeatures
 from kraft.errors import NONE, KraftError, NotControllerError
@@ -99,21 +99,22 @@ class _ListenerOpener:
     name = "ListenerOpener"
 
     def __init__(self, authorizer: Authorizer, open_waiting: Callable[[], None]) -> None:
-        self._authorizer = authorizer
+        self.authorizer = authorizer
         self._open_waiting = open_waiting
 
     def on_metadata_update(self, delta: ImageDelta, image: Image) -> None:
-        if self._authorizer.is_ready:
+        if self.authorizer.is_ready:
             self._open_waiting()
 
 
 class QuorumNode:
-    """One node; call `start` and `stop` on its event loop.
+    """One node of the quorum; call `start` and `stop` on its event loop.
 
-    Of a combined node only the controller runs. ``on_committed`` and ``on_role`` are callbacks of
-    the driver. Without ``has_controller`` the node replicates a log whose records it does not
-    apply. ``max_transaction_ms`` limits a metadata transaction, see `ServerConfig.controller`.
-    ``opening`` is the store where it is being opened already.
+    A node without the role of a controller observes: it replicates and applies the metadata log,
+    and has no listener. ``kraft.broker.node`` adds the broker. ``on_committed`` and ``on_role`` are
+    callbacks of the driver. Without ``has_controller`` the node replicates a log whose records it
+    does not apply. ``max_transaction_ms`` limits a metadata transaction, see
+    `ServerConfig.controller`. ``opening`` is the store where it is being opened already.
     """
 
     def __init__(
@@ -160,22 +161,23 @@ class QuorumNode:
         if self.controller is not None:
             self.controller.publishing.images.register(credentials)
         authorizer = config.authorizer()
-        self._authorizer: Authorizer | None = None
+        #: The decisions about requests; None: all are allowed.
+        self.authorizer: Authorizer | None = None
         #: The first known high watermark since the start; -1 before.
         self._first_high_watermark = -1
         if authorizer is not None and self.controller is not None:
-            self._authorizer = Authorizer(authorizer, is_current=self._is_current)
-            self.controller.publishing.images.register(self._authorizer)
-            self.controller.publishing.background.append(self._authorizer)
+            self.authorizer = Authorizer(authorizer, is_current=self._is_current)
+            self.controller.publishing.images.register(self.authorizer)
+            self.controller.publishing.background.append(self.authorizer)
             self.controller.publishing.images.register(
-                _ListenerOpener(self._authorizer, self._open_waiting)
+                _ListenerOpener(self.authorizer, self._open_waiting)
             )
-        self._quotas: ClientQuotaState | None = None
+        self.quotas: ClientQuotaState | None = None
         if self.controller is not None:
-            self._quotas = ClientQuotaState(config.quotas(), self._quota_callback)
-            self.controller.publishing.images.register(self._quotas)
+            self.quotas = ClientQuotaState(config.quotas(), self._quota_callback)
+            self.controller.publishing.images.register(self.quotas)
         most = most_connections(has_http=config.http_listener is not None)
-        self._traffic = Traffic()
+        self.traffic = Traffic()
         self.transport = Transport(
             TransportConfig(
                 node_id=config.node_id,
@@ -187,16 +189,16 @@ class QuorumNode:
                 limits=bounded_limits(config.limits(), most),
                 security=self.security.listeners,
                 client_listener=config.controller_listener_names[0],
-                waiting=config.waiting_listeners if self._authorizer is not None else frozenset(),
+                waiting=config.waiting_listeners if self.authorizer is not None else frozenset(),
                 backlog=accept_backlog(),
             ),
             self._deliver,
             self.store.read,
-            self._features,
+            self.features,
             self._handlers(),
             self._standing_of,
             self._denial_of,
-            self._traffic,
+            self.traffic,
         )
         if self.controller is not None:
             images, listener = self.controller.publishing.images, self.transport.listener
@@ -220,6 +222,11 @@ class QuorumNode:
             resolve=self._resolve_snapshot,
             on_failure=partial(end_process, "the snapshot of this node's start is damaged"),
         )
+
+    @property
+    def endpoints(self) -> tuple[Endpoint, ...]:
+        """The bound listeners, once started."""
+        return self.transport.endpoints
 
     async def start(self) -> None:
         """Open the port and join the quorum. Raises OSError where the address is not available."""
@@ -245,7 +252,7 @@ class QuorumNode:
             self.controller.begin(self.driver)
         self.driver.start()
         self.security.start()
-        if self.controller is not None:
+        if self.controller is not None and self.config.is_controller:
             request = registration_request(self.config, node.config.endpoints)
             self._registration = ControllerRegistrar(
                 request, self.controller, self.transport, self._leader
@@ -314,10 +321,12 @@ class QuorumNode:
             self.controller.snapshot_installed(id)
 
     def _handlers(self) -> dict[int, Handler]:
+        if not self.config.is_controller:
+            return {}
         describe_cluster = describe_cluster_api(self._describe)
         handlers = {
             DESCRIBE_CLUSTER.key: handler_of(
-                describe_cluster, self._authorizer, self._quotas, self._traffic.errors
+                describe_cluster, self.authorizer, self.quotas, self.traffic.errors
             )
         }
         if self.controller is not None:
@@ -330,11 +339,11 @@ class QuorumNode:
                 listener=self.config.controller_listeners[0].name,
                 local=local,
                 tokens=self.config.tokens(),
-                authorizer=self._authorizer,
-                quotas=self._quotas,
+                authorizer=self.authorizer,
+                quotas=self.quotas,
                 policies=self._policies,
                 read_principal=self.security.envelope_principal,
-                errors=self._traffic.errors,
+                errors=self.traffic.errors,
             )
         return handlers
 
@@ -377,16 +386,16 @@ class QuorumNode:
         0 if it may. Before the ACLs are loaded, the code is UNKNOWN_SERVER_ERROR, as of other APIs:
         a raft node of Kafka's fails for good when it gets CLUSTER_AUTHORIZATION_FAILED.
         """
-        if self._authorizer is None:
+        if self.authorizer is None:
             return NONE
         who = RequestContext(peer.principal, java_host(peer.address), api.name)
         try:
-            check_cluster_operation(self._authorizer, who)
+            check_cluster_operation(self.authorizer, who)
         except KraftError as error:
             return error.kafka_code
         return NONE
 
-    def _features(self) -> NodeFeatures:
+    def features(self) -> NodeFeatures:
         """Return the supported levels, and those of the last published image."""
         supported = {
             name: KRaftVersionRange(*levels) for name, levels in SUPPORTED_FEATURES.items()
@@ -421,6 +430,18 @@ class QuorumNode:
         node = self.driver.node
         return node.leader_id, node.endpoint_of(node.leader_id)
 
+    def leader_endpoint(self) -> Endpoint | None:
+        """Return where the present leader listens, None if it is not known.
+
+        It may be this node: its broker connects to it as to any other.
+        """
+        if self.driver is None or self.driver.node.leader_id < 0:
+            return None
+        node = self.driver.node
+        if node.leader_id != self.config.node_id:
+            return node.endpoint_of(node.leader_id)
+        return node.config.endpoints[0]
+
     def _resolve_snapshot(self, id: OffsetAndEpoch, snapshot: StoredSnapshot | None) -> None:
         if self.driver is not None:
             self.driver.resolve_snapshot(id, snapshot)
@@ -436,7 +457,18 @@ class QuorumNode:
         self._clean_later()
 
 
-async def serve(node: QuorumNode, *, until_stdin_closes: bool = False) -> None:
+class ServedNode(Protocol):
+    """A node that runs as a process: `QuorumNode`, or a broker's."""
+
+    @property
+    def identity(self) -> NodeIdentity: ...
+    @property
+    def endpoints(self) -> tuple[Endpoint, ...]: ...
+    async def start(self) -> None: ...
+    async def stop(self) -> None: ...
+
+
+async def serve(node: ServedNode, *, until_stdin_closes: bool = False) -> None:
     """Run a node until SIGTERM or SIGINT; a second signal ends the process at once."""
     await node.start()
     loop = asyncio.get_running_loop()
@@ -445,7 +477,7 @@ async def serve(node: QuorumNode, *, until_stdin_closes: bool = False) -> None:
         loop.add_signal_handler(number, ended.set)
     if until_stdin_closes:
         loop.add_reader(sys.stdin.fileno(), _read_stdin, loop, ended)
-    listeners = ", ".join(map(repr, node.transport.endpoints))
+    listeners = ", ".join(map(repr, node.endpoints))
     identity = node.identity
     logger.info("node %d of cluster %s at %s", identity.node_id, identity.cluster_id, listeners)
     await ended.wait()
@@ -466,7 +498,7 @@ def run(
     config: ServerConfig,
     *,
     until_stdin_closes: bool = False,
-    make_node: Callable[[ServerConfig], QuorumNode] = QuorumNode,
+    make_node: Callable[[ServerConfig], ServedNode] = QuorumNode,
 ) -> None:
     """Run `serve` on uvloop where installed; log to stderr unless the caller configured the log.
 

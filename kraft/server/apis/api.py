@@ -9,9 +9,10 @@ as in Kafka.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar, cast
 
+from kraft._core.bytes.file_slice import FileSlice
 from kraft._core.codec.metadata_codec import Message
 from kraft.controller.quotas.mutations import MutationRecorder
 from kraft.errors import NOT_CONTROLLER, KraftError, UnforwardableRequestError
@@ -147,14 +148,16 @@ class CallContext(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """The body of a response; ``error`` is Kafka's code for the whole response, 0 for success.
+    """The body of a response, in parts if it has records of files (`Message.encode_segments`).
+
+    ``error`` is Kafka's code for the whole response, 0 for success.
 
     ``is_not_controller``: this node does not lead. Kafka's brokers read this from the error of an
     envelope, not from the response inside. ``throttle_ms``: how long the listener reads no further
     request of the connection. A connection on which a broker forwards requests is never muted.
     """
 
-    body: bytes
+    body: bytes | Sequence[bytes | memoryview | FileSlice]
     is_not_controller: bool = False
     throttle_ms: int = 0
     error: int = 0

@@ -79,6 +79,7 @@ def envelope_api(
             return EnvelopeResponseData(error_code=UNSUPPORTED_VERSION)
         if reply.is_not_controller:
             return EnvelopeResponseData(error_code=NOT_CONTROLLER)
+        assert isinstance(reply.body, bytes), "no forwarded request is for records"
         start = response_header(forwarded.api, inner_version, correlation, len(reply.body))
         return EnvelopeResponseData(start[_FRAME_SIZE:] + reply.body)
 

@@ -107,13 +107,15 @@ class CheckedConfig:
         else:
             self._check_controller()
             self._check_authorizer()
-            try:
-                self.waiting_listeners = self._waiting_listeners()
-                self._read_security()
-            except InvalidConfigError as error:
-                # Kafka's commands that format directories accept such a file, and its node does
-                # not start.
-                self.security_problem = error
+        try:
+            if self.settings.process_roles == ("broker",):
+                self._check_authorizer()
+            self.waiting_listeners = self._waiting_listeners()
+            self._read_security()
+        except InvalidConfigError as error:
+            # Kafka's commands that format directories accept such a file, and its node does not
+            # start.
+            self.security_problem = error
         if "broker" in self.settings.process_roles:
             self._check_broker_listeners()
         self._check_routable()
@@ -139,6 +141,7 @@ class CheckedConfig:
             "listeners": self.listeners,
             "advertised_controller_listeners": self.advertised_controller,
             "advertised_broker_listeners": self.advertised_broker,
+            "inter_broker_listener": self.inter_broker_listener,
             "voters": self.voters,
             "bootstrap_servers": self.bootstrap_servers,
             "http_listener": self.http_listener,
@@ -331,13 +334,25 @@ class CheckedConfig:
         return frozenset(self.names) - early
 
     def _read_security(self) -> None:
-        """Read how the controller's listeners authenticate; the quorum uses the first."""
+        """Read how the listeners authenticate, and how this node connects to other nodes.
+
+        The quorum uses the first of the controllers' listeners, which a broker alone has not.
+        """
+        quorum, reader = self.names[0], self._security_reader
+        mechanisms = {
+            quorum: "sasl.mechanism.controller.protocol",
+            self.inter_broker_listener: "sasl.mechanism.inter.broker.protocol",
+        }
         for listener in self.listeners:
-            if listener.name in self.names:
-                self.security[listener.name] = self._security_reader.read(
-                    listener, is_for_quorum=listener.name == self.names[0]
-                )
-        if uses_scram(self.security[self.names[0]]) and len(self.voters) != 1:
+            self.security[listener.name] = reader.read(
+                listener, mechanism=mechanisms.get(listener.name)
+            )
+        if quorum not in self.security:
+            unbound = ListenerConfig(quorum, "", 0, self.protocols[quorum.upper()])
+            self.security[quorum] = reader.read(
+                unbound, mechanism=mechanisms[quorum], is_bound=False
+            )
+        elif uses_scram(self.security[quorum]) and len(self.voters) != 1:
             self.warnings.append(
                 "sasl.mechanism.controller.protocol is SCRAM, whose users are in the metadata: "
                 "controllers that have none yet, and all controllers after a restart of the whole "

@@ -63,13 +63,15 @@ class ServerConfig:
     #: stands for the name of this host.
     advertised_controller_listeners: tuple[ListenerConfig, ...]
     advertised_broker_listeners: tuple[ListenerConfig, ...]
+    #: The name of the listener by which brokers connect to each other.
+    inter_broker_listener: str
     #: controller.quorum.voters.
     voters: VoterSet
     #: controller.quorum.bootstrap.servers.
     bootstrap_servers: tuple[Endpoint, ...]
     #: Host and port of the metrics and health checks; None: no HTTP server.
     http_listener: tuple[str, int] | None = None
-    #: How the controller's listeners authenticate, by listener.
+    #: How the listeners authenticate, by listener, and how this node connects to the quorum's.
     security: Mapping[str, SecuritySettings] = field(default_factory=dict)
     #: The controller's listeners that open when the authorizer has loaded its ACLs.
     waiting_listeners: frozenset[str] = frozenset()
@@ -137,6 +139,12 @@ class ServerConfig:
         return tuple(one for one in self.listeners if one.name in self.controller_listener_names)
 
     @property
+    def broker_listeners(self) -> tuple[ListenerConfig, ...]:
+        """The bound listeners that the broker serves."""
+        names = self.controller_listener_names
+        return tuple(one for one in self.listeners if one.name not in names)
+
+    @property
     def log_dirs(self) -> tuple[str, ...]:
         """log.dirs, or else log.dir, as the file has them."""
         return self.settings.log_dirs or self.settings.log_dir
@@ -170,7 +178,7 @@ class ServerConfig:
                 else NO_LIMIT,
             ),
             self.given if dynamic is None else dynamic,
-            [listener.name for listener in self.controller_listeners],
+            [listener.name for listener in self.listeners],
             self.quotas(),
             host_address if dynamic is None else no_host_name,
         )

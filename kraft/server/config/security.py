@@ -59,6 +59,7 @@ SECURITY_SETTINGS = {
         Setting("sasl.enabled.mechanisms", _LIST, ("GSSAPI",), is_set=True),
         Setting("sasl.jaas.config", _PASSWORD, None),
         Setting("sasl.mechanism.controller.protocol", _STRING, "GSSAPI"),
+        Setting("sasl.mechanism.inter.broker.protocol", _STRING, "GSSAPI"),
         Setting("sasl.server.max.receive.size", _INT, 524_288),
         Setting("sasl.server.callback.handler.class", _STRING, None),
         Setting("sasl.mechanism", _STRING, "GSSAPI"),
@@ -146,9 +147,13 @@ class SecurityReader:
         self._default_where = default_where
         self.used: set[str] = set()
 
-    def read(self, listener: ListenerConfig, *, is_for_quorum: bool) -> SecuritySettings:
-        """Return the settings of a listener; ``is_for_quorum``: this node connects by it too.
+    def read(
+        self, listener: ListenerConfig, *, mechanism: str | None = None, is_bound: bool = True
+    ) -> SecuritySettings:
+        """Return the settings of a listener.
 
+        ``mechanism`` is the setting with the SASL mechanism of this node's own connections to such
+        listeners of other nodes, None if it makes none. ``is_bound``: this node has the listener.
         Raises InvalidConfigError.
         """
         protocol = SecurityProtocol[listener.security_protocol]
@@ -159,20 +164,20 @@ class SecurityReader:
         if protocol is SecurityProtocol.SSL:
             rules = self._value("ssl.principal.mapping.rules", prefix)
             self._check(lambda: SslPrincipalMapper(rules), "ssl.principal.mapping.rules", prefix)
-        if protocol.has_sasl:
-            for mechanism in self._value("sasl.enabled.mechanisms", prefix):
-                self._check_mechanism(mechanism, "sasl.enabled.mechanisms", prefix)
-                modules[mechanism] = self._module(mechanism, prefix)
-                own = f"{prefix}{mechanism.lower()}."
-                max_reauth_ms[mechanism] = self._value("connections.max.reauth.ms", own, prefix)
+        if protocol.has_sasl and is_bound:
+            for enabled in self._value("sasl.enabled.mechanisms", prefix):
+                self._check_mechanism(enabled, "sasl.enabled.mechanisms", prefix)
+                modules[enabled] = self._module(enabled, prefix)
+                own = f"{prefix}{enabled.lower()}."
+                max_reauth_ms[enabled] = self._value("connections.max.reauth.ms", own, prefix)
             max_receive_size = self._value("sasl.server.max.receive.size", prefix)
-            if is_for_quorum:
-                credentials = self._credentials(prefix)
+        if protocol.has_sasl and mechanism is not None:
+            credentials = self._credentials(prefix, mechanism)
         if protocol is not SecurityProtocol.PLAINTEXT:
             delay_ms = self._value("connection.failed.authentication.delay.ms", prefix)
         return SecuritySettings(
             protocol,
-            self._tls(protocol, prefix) if protocol.has_tls else None,
+            self._tls(protocol, prefix, is_client=not is_bound) if protocol.has_tls else None,
             modules,
             max_reauth_ms,
             max_receive_size,
@@ -256,8 +261,7 @@ class SecurityReader:
             inline,
         )
 
-    def _credentials(self, prefix: str) -> ClientCredentials:
-        name = "sasl.mechanism.controller.protocol"
+    def _credentials(self, prefix: str, name: str) -> ClientCredentials:
         mechanism: str = self._value(name)
         self._check_mechanism(mechanism, name, "")
         module = self._module(mechanism, prefix)
@@ -334,5 +338,5 @@ def plain_users(settings: SecuritySettings) -> dict[str, str]:
 
 
 def uses_scram(settings: SecuritySettings) -> bool:
-    """Return whether this node authenticates to other controllers by SCRAM."""
+    """Return whether this node authenticates to other nodes by SCRAM."""
     return settings.credentials is not None and settings.credentials.mechanism in SCRAM_MECHANISMS

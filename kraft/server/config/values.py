@@ -17,9 +17,10 @@ from kraft.errors import InvalidConfigError
 class Setting(NamedTuple):
     """One setting; ``default`` is MISSING where a value must be given.
 
-    ``lowest`` bounds a number. A list with ``is_set`` has at least one entry, no empty entry, and
-    each entry counts once. ``allowed`` are the allowed values or entries. A setting without
-    ``has_effect`` is checked as in Kafka, and the node does not use it.
+    ``lowest`` bounds a number. A list with ``is_set`` has at least one entry unless
+    ``may_be_empty``, no empty entry, and each entry counts once. ``allowed`` are the allowed values
+    or entries. A setting without ``has_effect`` is checked as in Kafka, and the node does not use
+    it.
     """
 
     name: str
@@ -29,6 +30,7 @@ class Setting(NamedTuple):
     is_set: bool = False
     allowed: tuple[str, ...] = ()
     has_effect: bool = True
+    may_be_empty: bool = False
 
     def read(self, text: str) -> Any:
         """Return the value of ``text``. Raises ConfigValueError."""
@@ -49,7 +51,7 @@ class Setting(NamedTuple):
 
     def _check_set(self, values: tuple[str, ...]) -> None:
         of = f" of {', '.join(self.allowed)}" if self.allowed else ""
-        if not values:
+        if not values and not self.may_be_empty:
             raise ConfigValueError(f"at least one{of}")
         if "" in values:
             raise ConfigValueError("a list without empty entries")
@@ -65,9 +67,10 @@ def setting(
     is_set: bool = False,
     allowed: tuple[str, ...] = (),
     has_effect: bool = True,
+    may_be_empty: bool = False,
 ) -> Any:
     """Return a dataclass field that is a setting; the setting's name has dots for underscores."""
-    rule = Setting("", kind, default, lowest, is_set, allowed, has_effect)
+    rule = Setting("", kind, default, lowest, is_set, allowed, has_effect, may_be_empty)
     return field(default=default, metadata={"setting": rule})
 
 

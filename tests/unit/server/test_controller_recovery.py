@@ -227,6 +227,8 @@ def test_an_event_that_arrives_after_the_end_is_dropped(
         node = quorum.running[await quorum.active()]
         await quorum.stop()
         monkeypatch.setattr(Node, "step", step)
-        node.transport.listener.deliver(None)
+        raft = node.transport.listener.raft
+        assert raft is not None
+        raft.deliver(None)
 
     run_scenario(scenario, quorum)

@@ -87,7 +87,7 @@ def test_super_users_pass_before_the_acls_are_loaded(
         with pytest.raises(ConnectionRefusedError):
             socket.create_connection(("127.0.0.1", ports["CLIENTS"]), 1)
         await quorum.start(*others)
-        authorizer = node._authorizer
+        authorizer = node.authorizer
         assert authorizer is not None
         await until(lambda: authorizer.is_ready and not node.transport.listener._waiting_servers)
         for listener in ports:

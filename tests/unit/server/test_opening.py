@@ -33,10 +33,11 @@ def formatted(home: Path) -> ServerConfig:
     return ServerConfig.load(LocalQuorum(home / "quorum", 1).nodes[0].config_path)
 
 
-def test_a_broker_is_rejected_before_anything_is_opened(tmp_path: Path) -> None:
+def test_a_listener_without_a_key_is_rejected_before_anything_is_opened(tmp_path: Path) -> None:
     path = tmp_path / "broker.properties"
-    write_properties(path, BROKER | {"log.dirs": str(tmp_path / "data")})
-    with pytest.raises(InvalidConfigError, match="kraft runs only controllers"):
+    secure = {"listener.security.protocol.map": "PLAINTEXT:SSL,CONTROLLER:PLAINTEXT"}
+    write_properties(path, BROKER | secure | {"log.dirs": str(tmp_path / "data")})
+    with pytest.raises(InvalidConfigError, match=r"ssl\.keystore\.location is missing"):
         StoreOpening(ServerConfig.load(path))
     assert not (tmp_path / "data").exists()
 

@@ -217,7 +217,7 @@ def test_a_user_who_may_only_create_finds_the_leader(
         await quorum.brokers(1)
         assert await quorum.ask(create_acls([allowed])) == [None]
         for node in quorum.running.values():
-            authorizer = node._authorizer
+            authorizer = node.authorizer
             assert authorizer is not None
             await until(lambda authorizer=authorizer: authorizer.acl_count)
         addresses = {id: f"127.0.0.1:{node.port}" for id, node in quorum.layout.items()}

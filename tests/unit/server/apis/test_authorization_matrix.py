@@ -79,7 +79,7 @@ def test_every_api_answers_every_kind_of_principal_as_kafka(
             for acl in acls_of(rules, user_of(kind, number))
         ]
         assert set(await quorum.ask(create_acls(acls))) == {None}
-        authorizer = node._authorizer
+        authorizer = node.authorizer
         assert authorizer is not None
         await until(lambda: authorizer.acl_count == len(acls))
         server = KraftServer(quorum, node, asyncio.get_running_loop())

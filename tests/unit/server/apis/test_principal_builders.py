@@ -92,7 +92,7 @@ def test_the_principal_depends_on_the_listener(run_scenario: RunScenario, tmp_pa
             PermissionType.ALLOW,
         )
         assert await quorum.ask(create_acls([allowed])) == [None]
-        authorizer = node._authorizer
+        authorizer = node.authorizer
         assert authorizer is not None
         await until(lambda: authorizer.acl_count)
         assert await create("b", "CLIENTS") == 0
