@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from kraft.broker.config import ALL_DIRECTORIES
 from kraft.configdef import Between, ConfigType, ConfigValueError, OneOf, Validator, read
 from kraft.controller.config_schema import TOPIC_CONFIGS, Definition
 from kraft.errors import InvalidConfigError, InvalidRequestError
@@ -93,7 +94,6 @@ _DEDUPE_BUFFER, _CLEANERS = "log.cleaner.dedupe.buffer.size", "log.cleaner.threa
 #: A thread of the log cleaner needs more bytes of the buffer than these.
 _DEDUPE_BUFFER_OF_THREAD = 1024 * 1024
 _CORDONED = "cordoned.log.dirs"
-_ALL_DIRECTORIES = "*"
 
 
 class DynamicSettingsCheck:
@@ -182,7 +182,7 @@ class DynamicSettingsCheck:
 
     def _check_cordoned(self, text: str) -> None:
         cordoned = set(read(ConfigType.LIST, text))
-        if _ALL_DIRECTORIES in cordoned:
+        if ALL_DIRECTORIES in cordoned:
             return
         if unknown := cordoned - self._log_directories:
             raise InvalidRequestError(

@@ -33,8 +33,14 @@ def load_configuration(output: Output, path: Path, overrides: Iterable[str] = ()
     for each in config.not_understood:
         meant = f"; did you mean {each.similar}?" if each.similar else ""
         output.note(f"{each.where}: {each.name} is unknown and has no effect{meant}")
-    if config.no_effect:
-        names = ", ".join(each.name for each in config.no_effect)
+    no_effect = [each.name for each in config.no_effect]
+    if config.is_broker:
+        # Imported here: a controller alone starts without it.
+        from kraft.broker.heeded_settings import HEEDED
+
+        no_effect = [name for name in no_effect if name not in HEEDED]
+    if no_effect:
+        names = ", ".join(no_effect)
         output.note(f"{config.path}: these settings of Kafka have no effect here: {names}")
     for warning in config.warnings:
         output.note(f"{config.path}: {warning}")

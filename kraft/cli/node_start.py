@@ -11,7 +11,10 @@ import gc
 import os
 import re
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from kraft.broker.node import BrokerNode
 
 
 class StartOptions(NamedTuple):
@@ -66,14 +69,6 @@ def start_node(options: StartOptions) -> None:
 
     output = Output()
     loaded = load_configuration(output, options.config, options.overrides)
-    if loaded.is_controller and loaded.is_broker:
-        unserved = ", ".join(
-            str(one) for one in loaded.listeners if one not in loaded.controller_listeners
-        )
-        output.note(
-            f"{loaded.path}: process.roles has broker, which kraft does not run: only the "
-            f"controller runs, and no process listens at {unserved}"
-        )
     from kraft.server.logs import configure_logging
     from kraft.server.opening import StoreOpening
 
@@ -82,10 +77,15 @@ def start_node(options: StartOptions) -> None:
     # A third of the start-up: imported while the store is being opened.
     from kraft.server.process import QuorumNode, run
 
+    node_type: type[QuorumNode] | type[BrokerNode] = QuorumNode
+    if loaded.is_broker:
+        from kraft.broker.node import BrokerNode
+
+        node_type = BrokerNode
     run(
         loaded,
         until_stdin_closes=options.until_stdin_closes,
-        make_node=lambda config: QuorumNode(
+        make_node=lambda config: node_type(
             config, max_transaction_ms=options.max_transaction_ms, opening=opening
         ),
     )

@@ -16,7 +16,7 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, epilog=EPILOG)
 
 @app.callback()
 def _server() -> None:
-    """Run a controller with a Kafka configuration."""
+    """Run a controller or a broker with a Kafka configuration."""
 
 
 @app.command(epilog=EPILOG)
@@ -48,13 +48,15 @@ def start(
         ),
     ] = False,
 ) -> None:
-    """Run a controller in the foreground until Ctrl-C or SIGTERM; then resign and stop.
+    """Run a controller, a broker, or both, as process.roles says, in the foreground until Ctrl-C or SIGTERM.
 
-    Runs only the controller of a combined node, not its broker. The directories must be formatted (kraft storage format). Logs to stderr.
+    Then a broker lets the controller move its leaders away, and a controller resigns. A second Ctrl-C ends it at once. The directories must be formatted (kraft storage format). Logs to stderr.
 
     [bold]Examples[/bold]
 
       kraft server start controller.properties
+
+      kraft server start broker.properties
 
       kraft server start controller.properties --override controller.quorum.append.linger.ms=0
 

@@ -86,7 +86,7 @@ RECORDS: st.SearchStrategy[Record] = st.one_of(
         value=st.sampled_from([1.0, 2.5]),
         remove=st.booleans(),
     ),
-    st.builds(records.AllocatedProducerIds, next_producer_id=st.integers(-1, 9)),
+    st.builds(records.ProducerIds, next_producer_id=st.integers(-1, 9)),
     st.builds(
         records.AccessControlEntry,
         id=UUIDS,

@@ -11,7 +11,7 @@ Records are sent as slices of files. Source: ``KafkaApis.handleFetchRequest``, `
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import cast
 
 from kraft._core.bytes.file_slice import FileSlice
@@ -86,17 +86,12 @@ class FetchApi:
         except KraftError as error:
             response = FetchResponseData(error_code=error.kafka_code)
         segments, _ = response.encode_segments(context.version)
-        return Reply(joined(segments), error=response.error_code)
+        return Reply(segments, error=response.error_code)
 
 
 def fetch_api(broker: DataServices, *, max_bytes: int = DEFAULT_MAX_BYTES) -> FetchApi:
     """Return the API Fetch."""
     return FetchApi(broker, max_bytes=max_bytes)
-
-
-def joined(segments: Iterable[Body | FileSlice]) -> bytes:
-    """Return the bytes of a body in parts."""
-    return b"".join(part.read() if isinstance(part, FileSlice) else part for part in segments)
 
 
 class _Fetching:

@@ -283,7 +283,7 @@ def test_a_request_quota_delays_answers_that_the_core_encodes(
         node = quorum.running[await quorum.active()]
         broker = AdminBroker(quorum, node, quotas=ClientQuotaState(QuotaWindows()))
         await broker.is_current()
-        limit = QuotaEntry([QuotaEntity("user", "alice")], [QuotaOp("request_percentage", 0.001)])
+        limit = QuotaEntry([QuotaEntity("user", "alice")], [QuotaOp("request_percentage", 0.00001)])
         await broker.ask(
             ALTER_CLIENT_QUOTAS,
             1,

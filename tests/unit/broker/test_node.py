@@ -1,0 +1,475 @@
+"""A broker's node, on one event loop with its controllers: start, clients, stop, failures."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+from kraft._core.bytes.batch_records import iterate
+from kraft._core.bytes.file_slice import FileSlice
+from kraft._core.log.disk import OsDisk
+from kraft.broker import node as broker_node
+from kraft.broker.lifecycle import BrokerState
+from kraft.broker.log.checkpoint_files import read_clean_shutdown
+from kraft.broker.node import BrokerNode
+from kraft.errors import (
+    NONE,
+    NOT_LEADER_OR_FOLLOWER,
+    TOPIC_AUTHORIZATION_FAILED,
+    StorageError,
+)
+from kraft.network.authentication import ListenerSecurity
+from kraft.network.channel import Channel
+from kraft.network.throttled_log import ThrottledLog
+from kraft.protocol.create_topics import (
+    CREATE_TOPICS,
+    CreatableConfig,
+    CreatableTopic,
+    CreateTopicsRequestData,
+    CreateTopicsResponseData,
+)
+from kraft.protocol.fetch import (
+    FETCH,
+    FetchPartitionData,
+    FetchRequestData,
+    FetchResponseData,
+    FetchTopicData,
+)
+from kraft.protocol.headers import Api
+from kraft.protocol.init_producer_id import INIT_PRODUCER_ID
+from kraft.protocol.metadata import (
+    METADATA,
+    MetadataRequestData,
+    MetadataRequestTopic,
+    MetadataResponseData,
+)
+from kraft.protocol.produce import (
+    PRODUCE,
+    PartitionProduceData,
+    ProduceRequestData,
+    ProduceResponseData,
+    TopicProduceData,
+)
+from kraft.raft.voters import Endpoint
+from kraft.records import Uuid
+from kraft.security.sasl.client import ClientCredentials
+from kraft.server import process
+from kraft.server.config.loading import ServerConfig
+from kraft.server.local_quorum import LocalNode, LocalQuorum
+from kraft.server.process import QuorumNode
+from tests.harness.controller_nodes import QUICK, until
+from tests.harness.data_requests import batch
+
+#: The last versions with names of topics in place of ids.
+PRODUCE_BY_NAME = PRODUCE._replace(highest=12)
+FETCH_BY_NAME = FETCH._replace(highest=12, lowest_sent=0)
+SETTINGS = QUICK | {
+    "broker.heartbeat.interval.ms": "200",
+    "initial.broker.registration.timeout.ms": "20000",
+    "offsets.topic.num.partitions": "3",
+}
+
+
+class LocalNodes:
+    """The nodes of a cluster in this process: `QuorumNode` and `BrokerNode`."""
+
+    def __init__(
+        self,
+        home: Path,
+        controllers: int,
+        brokers: int,
+        *,
+        is_combined: bool = False,
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
+        self.layout = LocalQuorum(
+            home / "cluster",
+            controllers,
+            {**SETTINGS, **(settings or {})},
+            brokers=brokers,
+            is_combined=is_combined,
+        )
+        self.running: dict[int, QuorumNode | BrokerNode] = {}
+        self.ended: list[tuple[str, str]] = []
+
+    def node(self, id: int) -> LocalNode:
+        return next(one for one in self.layout.all if one.id == id)
+
+    def broker(self, id: int) -> BrokerNode:
+        found = self.running[id]
+        assert isinstance(found, BrokerNode)
+        return found
+
+    async def start(self, *ids: int, **overrides: str) -> None:
+        """Start these nodes, by default all; return when the brokers serve."""
+        started = ids or tuple(one.id for one in self.layout.all)
+        for id in started:
+            config = ServerConfig.load(
+                self.node(id).config_path,
+                {name.replace("_", "."): value for name, value in overrides.items()},
+            )
+            made = BrokerNode(config) if config.is_broker else QuorumNode(config)
+            self.running[id] = made
+            await made.start()
+        for id in started:
+            if isinstance(self.running[id], BrokerNode):
+                await until(lambda id=id: self.broker(id).state is BrokerState.RUNNING)  # type: ignore[misc]
+
+    async def stop(self, *ids: int) -> None:
+        """Stop these nodes, by default all: brokers first, which need the controllers for it."""
+        for id in ids or sorted(self.running, reverse=True):
+            await self.running.pop(id).stop()
+
+
+class Client:
+    """A client of one broker."""
+
+    def __init__(self, node: LocalNode, user: str | None = None) -> None:
+        assert node.client_port is not None
+        security = ListenerSecurity()
+        if user is not None:
+            security.credentials = ClientCredentials("PLAIN", user, user)
+        self._channel = Channel(
+            Endpoint("PLAINTEXT", "127.0.0.1", node.client_port),
+            "test",
+            security,
+            ThrottledLog(logging.getLogger(__name__), time.monotonic),
+        )
+
+    def close(self) -> None:
+        self._channel.close()
+
+    async def topic(self, name: str, *, create: bool = False) -> MetadataResponseData:
+        request = MetadataRequestData(
+            [MetadataRequestTopic(name=name)], allow_auto_topic_creation=create
+        )
+        return await self._channel.call(METADATA, request, MetadataResponseData, timeout_ms=20_000)
+
+    async def leader(self, name: str) -> int:
+        """Return the leader of partition 0 of a topic; create the topic if there is none."""
+
+        async def found() -> int:
+            (topic,) = (await self.topic(name, create=True)).topics
+            return -1 if topic.error_code else topic.partitions[0].leader_id
+
+        while (leader := await found()) < 0:
+            await asyncio.sleep(0.02)
+        return leader
+
+    async def produce(
+        self, topic: str, *values: bytes, acks: int = -1, key: bytes | None = None
+    ) -> tuple[int, int]:
+        """Return the error and the base offset of a batch for partition 0.
+
+        A broker that has not opened the log yet is asked again, as by any client.
+        """
+        data = [PartitionProduceData(0, batch(*values, key=key))]
+        topics = [TopicProduceData(topic, partition_data=data)]
+        request = ProduceRequestData(None, acks, 20_000, topics)
+        while True:
+            said = await self._channel.call(
+                PRODUCE_BY_NAME, request, ProduceResponseData, timeout_ms=20_000
+            )
+            answer = said.responses[0].partition_responses[0]
+            if answer.error_code != NOT_LEADER_OR_FOLLOWER:
+                return answer.error_code, answer.base_offset
+            await asyncio.sleep(0.01)
+
+    async def fetch(self, topic: str, offset: int = 0) -> list[bytes]:
+        """Return the values of partition 0 from an offset on."""
+        partition = FetchPartitionData(0, fetch_offset=offset, partition_max_bytes=1 << 20)
+        request = FetchRequestData(
+            max_wait_ms=100,
+            min_bytes=1,
+            max_bytes=1 << 20,
+            topics=[FetchTopicData(topic, partitions=[partition])],
+        )
+        said = await self._channel.call(
+            FETCH_BY_NAME, request, FetchResponseData, timeout_ms=20_000
+        )
+        fetched = said.responses[0].partitions[0]
+        assert fetched.error_code == NONE
+        assert not isinstance(fetched.records, FileSlice)
+        return [bytes(one.value or b"") for each in iterate(fetched.records or b"") for one in each]
+
+    async def create(self, name: str, **configs: str) -> None:
+        given = [CreatableConfig(key.replace("_", "."), value) for key, value in configs.items()]
+        request = CreateTopicsRequestData([CreatableTopic(name, 1, 1, configs=given)], 20_000)
+        said = await self._channel.call(
+            CREATE_TOPICS, request, CreateTopicsResponseData, timeout_ms=20_000
+        )
+        assert said.topics[0].error_code == NONE, said.topics[0].error_message
+
+    async def versions(self) -> dict[int, tuple[int, int]]:
+        await self.topic("any")
+        assert self._channel.versions is not None
+        return dict(self._channel.versions.ranges)
+
+
+def jaas(user: str) -> str:
+    """Return the login module of a user, whose password is its name; there are admin and alice."""
+    return (
+        "org.apache.kafka.common.security.plain.PlainLoginModule required "
+        f'username="{user}" password="{user}" user_admin="admin" user_alice="alice";'
+    )
+
+
+def play(
+    nodes: LocalNodes,
+    scenario: Callable[[], Awaitable[None]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Run a scenario on one loop, and stop every node; an ended process is noted in ``ended``."""
+
+    def end(what: str, error: BaseException) -> None:
+        nodes.ended.append((what, str(error)))
+
+    monkeypatch.setattr(process, "end_process", end)
+    monkeypatch.setattr(broker_node, "end_process", end)
+
+    async def whole() -> None:
+        try:
+            async with asyncio.timeout(60):
+                await scenario()
+        finally:
+            await nodes.stop()
+
+    with asyncio.Runner(loop_factory=process.loop_factory()) as runner:
+        runner.run(whole())
+
+
+def clean_epoch(node: LocalNode) -> int | None:
+    return read_clean_shutdown(OsDisk(), str(node.config_path.parent / "data"))
+
+
+def test_a_combined_node_serves_and_keeps_its_records(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nodes = LocalNodes(tmp_path, 1, 1, is_combined=True)
+
+    async def scenario() -> None:
+        await nodes.start()
+        client = Client(nodes.node(1))
+        assert await client.leader("t") == 1
+        assert await client.produce("t", b"a", b"b") == (NONE, 0)
+        assert await client.produce("t", b"c") == (NONE, 2)
+        assert await client.fetch("t") == [b"a", b"b", b"c"]
+        client.close()
+        first = nodes.broker(1).broker
+        assert first is not None
+        assert first.lifecycle is not None
+        epoch = first.lifecycle.epoch
+        await nodes.stop(1)
+        assert clean_epoch(nodes.node(1)) == epoch
+        await nodes.start(1)
+        again = Client(nodes.node(1))
+        assert await again.leader("t") == 1
+        assert await again.fetch("t") == [b"a", b"b", b"c"]
+        assert await again.produce("t", b"d") == (NONE, 3)
+        again.close()
+
+    play(nodes, scenario, monkeypatch)
+    assert nodes.ended == []
+
+
+def test_a_stop_moves_the_leaders_and_the_followers_have_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nodes = LocalNodes(tmp_path, 1, 2)
+
+    async def scenario() -> None:
+        await nodes.start()
+        client = Client(nodes.node(1001))
+        leader = await client.leader("t")
+        other = 2003 - leader
+        clients = {id: Client(nodes.node(id)) for id in (leader, other)}
+        for number in range(20):
+            said = await clients[leader].produce("t", b"%d" % number)
+            assert said == (NONE, number)
+        await nodes.stop(leader)
+        assert await clients[other].leader("t") == other
+        assert await clients[other].fetch("t") == [b"%d" % number for number in range(20)]
+        assert await clients[other].produce("t", b"20") == (NONE, 20)
+        await nodes.start(leader)
+        follower = nodes.broker(leader).broker
+        assert follower is not None
+        partitions = follower.replicas.manager.partitions.values()
+        await until(lambda: any(each.high_watermark == 21 for each in partitions))
+        for each in (client, *clients.values()):
+            each.close()
+
+    play(nodes, scenario, monkeypatch)
+    assert nodes.ended == []
+
+
+def test_old_segments_go_and_repeated_keys_are_compacted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = {
+        "log.retention.check.interval.ms": "100",
+        "log.cleaner.backoff.ms": "100",
+        "replica.high.watermark.checkpoint.interval.ms": "100",
+        "log.cleaner.dedupe.buffer.size": "1048576",
+    }
+    nodes = LocalNodes(tmp_path, 1, 1, is_combined=True, settings=settings)
+    segments = {"segment_bytes": "1048576", "file_delete_delay_ms": "0"}
+
+    async def scenario() -> None:
+        await nodes.start()
+        client = Client(nodes.node(1))
+        await client.create("short", retention_bytes="1000000", **segments)
+        await client.create(
+            "keyed", cleanup_policy="compact", min_cleanable_dirty_ratio="0.01", **segments
+        )
+        for number in range(25):
+            assert await client.produce("short", bytes(200_000)) == (NONE, number)
+            assert await client.produce("keyed", bytes(200_000), key=b"k") == (NONE, number)
+        data = nodes.node(1).config_path.parent / "data"
+        # A segment holds five batches. The last ones stay: retention keeps a megabyte, and
+        # compaction leaves the segment that is written.
+        await until(lambda: size_of_files(data / "short-0") < 2_500_000)
+        await until(lambda: size_of_files(data / "keyed-0") < 2_500_000)
+        assert len(await client.fetch("short", offset=24)) == 1
+        client.close()
+
+    play(nodes, scenario, monkeypatch)
+    assert nodes.ended == []
+
+
+def size_of_files(directory: Path) -> int:
+    return sum(path.stat().st_size for path in directory.glob("*.log"))
+
+
+def test_a_request_without_acknowledgement_has_no_response(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nodes = LocalNodes(tmp_path, 1, 1, is_combined=True)
+
+    async def scenario() -> None:
+        await nodes.start()
+        client = Client(nodes.node(1))
+        await client.leader("t")
+        silent = asyncio.ensure_future(client.produce("t", b"a", acks=0))
+        other = Client(nodes.node(1))
+        while await other.fetch("t") != [b"a"]:
+            await asyncio.sleep(0.01)
+        assert not silent.done()
+        client.close()
+        with pytest.raises(ConnectionError):
+            await silent
+        other.close()
+
+    play(nodes, scenario, monkeypatch)
+    assert nodes.ended == []
+
+
+def test_only_what_is_served_is_advertised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Above all none of the quorum's own APIs, and none of transactions."""
+    nodes = LocalNodes(tmp_path, 1, 1, is_combined=True)
+    add_partitions_to_txn, consumer_group_heartbeat, vote = 24, 68, 52
+
+    async def scenario() -> None:
+        await nodes.start()
+        client = Client(nodes.node(1))
+        served = await client.versions()
+        assert not {add_partitions_to_txn, consumer_group_heartbeat, vote} & served.keys()
+        wanted: list[Api] = [PRODUCE, FETCH, METADATA, INIT_PRODUCER_ID]
+        assert {api.key: (api.lowest, api.highest) for api in wanted}.items() <= served.items()
+        client.close()
+
+    play(nodes, scenario, monkeypatch)
+
+
+def test_brokers_authenticate_and_authorize(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = {
+        "listener.security.protocol.map": "PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "sasl.enabled.mechanisms": "PLAIN",
+        "sasl.mechanism.inter.broker.protocol": "PLAIN",
+        "listener.name.plaintext.plain.sasl.jaas.config": jaas("admin"),
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:admin;User:ANONYMOUS",
+    }
+    nodes = LocalNodes(tmp_path, 1, 2, settings=settings)
+
+    async def scenario() -> None:
+        await nodes.start()
+        admin = Client(nodes.node(1001), "admin")
+        leader = await admin.leader("t")
+        own, alice = (Client(nodes.node(leader), user) for user in ("admin", "alice"))
+        # The follower has authenticated too, or the batch would not be acknowledged.
+        assert await own.produce("t", b"a") == (NONE, 0)
+        assert await alice.produce("t", b"b") == (TOPIC_AUTHORIZATION_FAILED, -1)
+        (hidden,) = (await alice.topic("t")).topics
+        assert hidden.error_code == TOPIC_AUTHORIZATION_FAILED
+        stranger = Client(nodes.node(leader))
+        with pytest.raises(ConnectionError):
+            await stranger.topic("t")
+        for each in (admin, own, alice, stranger):
+            each.close()
+
+    play(nodes, scenario, monkeypatch)
+    assert nodes.ended == []
+
+
+def test_a_failed_directory_is_told_and_the_last_one_ends_the_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nodes = LocalNodes(tmp_path, 1, 1, is_combined=True)
+    second = tmp_path / "second"
+    config_path = nodes.node(1).config_path
+    config_path.write_text(config_path.read_text() + f"log.dirs={tmp_path / 'x'},{second}\n")
+
+    async def scenario() -> None:
+        from kraft.server.storage.format import FormatRequest, format_storage
+        from kraft.server.storage.meta_properties import LogDirectories
+
+        data = str(config_path.parent / "data")
+        text = config_path.read_text().replace(str(tmp_path / "x"), data)
+        config_path.write_text(text)
+        known = LogDirectories.load_all([data]).formatted[data]
+        assert known.cluster_id is not None
+        request = FormatRequest(
+            cluster_id=known.cluster_id, has_no_initial_controllers=True, ignore_formatted=True
+        )
+        format_storage(ServerConfig.load(config_path), request, timestamp_ms=0)
+        await nodes.start()
+        broker = nodes.broker(1).broker
+        assert broker is not None
+        by_path = {one.path: one for one in broker.logs.directories}
+        lost = by_path[str(second)]
+        lost.fail(StorageError("the disk is gone"))
+        runner = nodes.broker(1).quorum.controller
+        assert runner is not None
+        state = runner.controller.cluster.state
+        await until(lambda: Uuid(lost.id) not in state.brokers[1].log_dirs)
+        assert nodes.ended == []
+        by_path[data].fail(StorageError("the disk is gone"))
+        await until(lambda: nodes.ended)
+
+    play(nodes, scenario, monkeypatch)
+    assert nodes.ended[0][0] == "no log directory is left"
+
+
+def test_a_broker_that_cannot_register_ends_its_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nodes = LocalNodes(tmp_path, 1, 1, settings={"initial.broker.registration.timeout.ms": "300"})
+
+    async def scenario() -> None:
+        config = ServerConfig.load(nodes.node(1001).config_path)
+        alone = nodes.running[1001] = BrokerNode(config)
+        await alone.start()
+        await until(lambda: nodes.ended)
+
+    play(nodes, scenario, monkeypatch)
+    ((what, why),) = nodes.ended
+    assert what == "the broker cannot enter the cluster"
+    assert "could not register within 300 ms" in why
+    assert "the quorum has no leader" in why
