@@ -2,7 +2,7 @@
 
 Every request is Kafka's protocol over loopback, sent in the same way to kraft and to Kafka. The
 load runs in the process of the benchmark; its own work is part of no figure but latencies.
-Brokers are as those of ``kraft up --brokers N``: they register, send heartbeats and store nothing.
+Brokers are light ones, as of ``kraft up``: they register, send heartbeats and store nothing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``kraft up``: run a whole quorum on this machine with one command."""
+"""``kraft up``: run a whole cluster on this machine with one command."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -43,6 +43,23 @@ def up(
         int,
         typer.Option(
             "--brokers",
+            min=0,
+            max=50,
+            help="The number of brokers, which clients produce to and consume from (default 0).",
+            show_default=False,
+        ),
+    ] = 0,
+    combined: Annotated[
+        bool,
+        typer.Option(
+            "--combined",
+            help="Run brokers in the processes of controllers, as process.roles=broker,controller.",
+        ),
+    ] = False,
+    light_brokers: Annotated[
+        int,
+        typer.Option(
+            "--light-brokers",
             min=0,
             max=1000,
             help="Register this many light brokers in three racks, so that topics can be created. "
@@ -81,15 +98,19 @@ def up(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Run a whole quorum on loopback, one process a controller, until Ctrl-C.
+    """Run a whole cluster on loopback, one process a node, until Ctrl-C.
 
-    Reads commands from standard input, one a line: [bold]stop N[/bold] shuts controller N down, [bold]kill N[/bold] kills it as kill -9 does, [bold]start N[/bold] starts it again, [bold]status[/bold] prints which controllers run and which one leads.
+    Reads commands from standard input, one a line: [bold]stop N[/bold] shuts node N down, [bold]kill N[/bold] kills it as kill -9 does, [bold]start N[/bold] starts it again, [bold]status[/bold] prints which nodes run and which one leads.
 
     [bold]Examples[/bold]
 
       kraft up
 
-      kraft up --controllers 3 --brokers 300
+      kraft up --controllers 3 --brokers 3
+
+      kraft up --controllers 1 --brokers 1 --combined
+
+      kraft up --controllers 3 --light-brokers 300
 
       kraft up --controllers 5 --dir /tmp/quorum
 
@@ -98,8 +119,16 @@ def up(
     from kraft.server.local_quorum import LocalQuorum
 
     # Once nodes run nothing is imported: a Ctrl-C can be lost in the callbacks of an import.
-    for module in ("kraft.cli.output", "kraft.network.quorum_client", "kraft.server.light_brokers"):
+    for module in (
+        *("kraft.cli.output", "kraft.network.quorum_client", "kraft.server.light_brokers"),
+        "kraft.metadata.quorum_reader",
+    ):
         import_module(module)
+    if brokers and light_brokers:
+        raise typer.BadParameter(
+            "topics would be placed on light brokers too, which store nothing",
+            param_hint="--light-brokers with --brokers",
+        )
     settings = {}
     for text in setting or []:
         name, equals, value = text.partition("=")
@@ -117,12 +146,17 @@ def up(
                 home,
                 controllers,
                 settings,
+                brokers=brokers,
+                is_combined=combined,
                 max_transaction_ms=max_transaction_ms,
                 log_format=log_format.value,
             ) as quorum:
                 with _interrupts_held():
                     quorum.start()
-                _Foreground(quorum, brokers, as_json=as_json, exit_with_node=exit_with_node).run()
+                foreground = _Foreground(
+                    quorum, light_brokers, as_json=as_json, exit_with_node=exit_with_node
+                )
+                foreground.run()
         finally:
             # Repeated Ctrl-C must leave neither a process nor a temporary directory.
             for number in _INTERRUPTS:
@@ -152,11 +186,11 @@ class _Foreground:
     """The running command: prints changes, and executes commands from standard input."""
 
     def __init__(
-        self, quorum: LocalQuorum, broker_count: int, *, as_json: bool, exit_with_node: bool
+        self, quorum: LocalQuorum, light_count: int, *, as_json: bool, exit_with_node: bool
     ) -> None:
         self._quorum = quorum
-        self._broker_count = broker_count
-        self._brokers: LightBrokers | None = None
+        self._light_count = light_count
+        self._light: LightBrokers | None = None
         self._as_json = as_json
         self._exit_with_node = exit_with_node
         self._input = _InputLines()
@@ -169,8 +203,8 @@ class _Foreground:
         try:
             self._run()
         finally:
-            if self._brokers is not None:
-                self._brokers.stop()
+            if self._light is not None:
+                self._light.stop()
 
     def _run(self) -> None:
         deadline = time.monotonic() + _LEADER_TIMEOUT_S
@@ -179,7 +213,8 @@ class _Foreground:
             state = self._describe()
             if state is not None and (state.epoch, state.leader_id) != self._shown:
                 if self._shown is None:
-                    self._start_brokers()
+                    self._start_light_brokers()
+                    self._await_brokers()
                     self._announce(state)
                 elif not self._as_json:
                     print(f"controller {state.leader_id} leads epoch {state.epoch}", flush=True)
@@ -193,32 +228,69 @@ class _Foreground:
             for line in self._input.lines(_LOOK_EVERY_S if self._shown is not None else 0.1):
                 self._execute(line)
 
-    def _start_brokers(self) -> None:
+    def _start_light_brokers(self) -> None:
         """Register the light brokers, and return when the controller has unfenced them."""
-        if not self._broker_count:
+        if not self._light_count:
             return
-        from kraft.cli.output import progress
         from kraft.network.quorum_client import QuorumClient
         from kraft.server.light_brokers import LightBrokers
-        from kraft.server.local_quorum import LOOPBACK
 
-        addresses = [(LOOPBACK, node.port) for node in self._quorum.nodes]
+        addresses = self._addresses()
         with QuorumClient(addresses) as client:
             cluster_id = client.describe_cluster().cluster_id
-        self._brokers = brokers = LightBrokers(addresses, cluster_id, self._broker_count)
-        brokers.start()
+        self._light = light = LightBrokers(addresses, cluster_id, self._light_count)
+        light.start()
+        self._await(
+            "light brokers", self._light_count, lambda: light.unfenced_count, lambda: light.failure
+        )
+
+    def _await_brokers(self) -> None:
+        """Return when the controller has unfenced all brokers: they serve clients."""
+        ids = {node.id for node in self._quorum.brokers}
+        if not ids:
+            return
+        from kraft.errors import KraftError
+        from kraft.metadata.quorum_reader import read_metadata
+        from kraft.network.quorum_client import QuorumClient
+
+        failure = ""
+
+        def unfenced() -> int:
+            nonlocal failure
+            try:
+                with QuorumClient(self._addresses()) as client:
+                    known = read_metadata(client).brokers
+            except (KraftError, OSError) as error:
+                failure = str(error)
+                return 0
+            return sum(id in ids and not broker.fenced for id, broker in known.items())
+
+        self._await("brokers", len(ids), unfenced, lambda: failure)
+
+    def _await(
+        self, what: str, count: int, unfenced: Callable[[], int], failure: Callable[[], str]
+    ) -> None:
+        """Wait until ``unfenced`` is ``count``. Raises Exit after a minute."""
+        from kraft.cli.output import progress
+
         deadline = time.monotonic() + _BROKERS_TIMEOUT_S
-        with progress("registering brokers", self._broker_count) as advance:
-            while brokers.unfenced_count < self._broker_count:
+        with progress(f"registering {what}", count) as advance:
+            while (found := unfenced()) < count:
                 if time.monotonic() > deadline:
                     _complain(
-                        f"{brokers.unfenced_count} of {self._broker_count} light brokers are "
-                        f"unfenced after {_BROKERS_TIMEOUT_S:.0f} s; last error: {brokers.failure}"
+                        f"{found} of {count} {what} are unfenced after {_BROKERS_TIMEOUT_S:.0f} s"
+                        f"; last error: {failure()}"
                     )
                     raise typer.Exit(REFUSED)
                 self._report_ended()
-                advance(brokers.unfenced_count)
+                advance(found)
                 time.sleep(0.05)
+
+    def _addresses(self) -> list[tuple[str, int]]:
+        """The controllers' addresses."""
+        from kraft.server.local_quorum import LOOPBACK
+
+        return [(LOOPBACK, node.port) for node in self._quorum.nodes]
 
     def _report_ended(self) -> None:
         """Report the nodes that ended by themselves since the last call.
@@ -227,7 +299,7 @@ class _Foreground:
         """
         ended = [
             node
-            for node in self._quorum.nodes
+            for node in self._quorum.all
             if node.process is not None and not node.is_running and node.id not in self._reported
         ]
         for node in ended:
@@ -235,7 +307,7 @@ class _Foreground:
             self._reported.add(node.id)
             tail = node.log_path.read_text(errors="replace").splitlines()[-5:]
             _complain(
-                f"controller {node.id} ended with exit code {node.process.returncode}; "
+                f"{self._name(node)} ended with exit code {node.process.returncode}; "
                 f"its log is {node.log_path}:\n  " + "\n  ".join(tail)
             )
         if ended and self._exit_with_node:
@@ -270,15 +342,13 @@ class _Foreground:
             case ["status"]:
                 self._show_status()
             case [("stop" | "kill" | "start") as command, id] if id.isdigit():
-                node = next((one for one in self._quorum.nodes if one.id == int(id)), None)
+                node = next((one for one in self._quorum.all if one.id == int(id)), None)
                 if node is None:
-                    _complain(
-                        f"there is no controller {id}; there are 1 to {len(self._quorum.nodes)}"
-                    )
+                    ids = ", ".join(str(one.id) for one in self._quorum.all)
+                    _complain(f"there is no node {id}; there are {ids}")
                 elif node.is_running == (command == "start"):
-                    _complain(
-                        f"controller {id} is {'already' if node.is_running else 'not'} running"
-                    )
+                    state = "already" if node.is_running else "not"
+                    _complain(f"{self._name(node)} is {state} running")
                 else:
                     self._change(command, node)
             case _:
@@ -299,9 +369,12 @@ class _Foreground:
                 self._quorum.kill(node)
             result = "stopped" if command == "stop" else "killed"
         if not self._as_json:
-            print(f"controller {node.id} {result}", flush=True)
+            print(f"{self._name(node)} {result}", flush=True)
 
     # -- output
+
+    def _name(self, node: LocalNode) -> str:
+        return f"controller {node.id}" if node in self._quorum.nodes else f"broker {node.id}"
 
     def _announce(self, state: DescribeQuorumResponse) -> None:
         self._show(state)
@@ -310,10 +383,15 @@ class _Foreground:
         bootstrap = self._bootstrap()
         print("Describe it from another terminal; Ctrl-C here stops it:")
         print(f"  kraft quorum describe --status --bootstrap-controller {bootstrap}")
-        if self._brokers is not None:
-            replicas = min(self._broker_count, 3)
+        if self._quorum.brokers:
+            clients = self._clients()
+            print("Produce to a topic, which is created at once, and consume from it:")
+            print(f"  echo hello | kcat -P -b {clients} -t demo")
+            print(f"  kcat -C -b {clients} -t demo -o beginning -e")
+        elif self._light is not None:
+            replicas = min(self._light_count, 3)
             print(
-                f"{self._broker_count} light brokers are registered: they send heartbeats, and "
+                f"{self._light_count} light brokers are registered: they send heartbeats, and "
                 "store and serve nothing."
             )
             print("Create topics, list and describe them:")
@@ -324,7 +402,7 @@ class _Foreground:
             print(f"  kraft topics list --bootstrap-controller {bootstrap}")
             print(f"  kraft topics describe --topic demo --bootstrap-controller {bootstrap}")
         else:
-            print("To create topics on it, start it with light brokers: kraft up --brokers 3")
+            print("To create topics on it, start it with brokers: kraft up --brokers 3")
         print(f"Commands here: {_COMMANDS}", flush=True)
 
     def _show_status(self) -> None:
@@ -337,6 +415,10 @@ class _Foreground:
     def _bootstrap(self) -> str:
         return ",".join(node.endpoint for node in self._quorum.nodes)
 
+    def _clients(self) -> str:
+        """The bootstrap servers of clients."""
+        return ",".join(node.client_endpoint for node in self._quorum.brokers)
+
     def _show(self, state: DescribeQuorumResponse | None) -> None:
         from kraft.cli.output import Output
 
@@ -344,25 +426,20 @@ class _Foreground:
         leader_id = -1 if state is None else state.leader_id
         pids = {
             node.id: node.process.pid
-            for node in quorum.nodes
+            for node in quorum.all
             if node.is_running and node.process is not None
         }
         if self._as_json:
             out.document(
                 {
                     "bootstrapControllers": self._bootstrap(),
+                    "bootstrapServers": self._clients(),
                     "leaderId": leader_id,
                     "leaderEpoch": -1 if state is None else state.epoch,
-                    "lightBrokers": self._broker_count,
-                    "controllers": [
-                        {
-                            "nodeId": node.id,
-                            "endpoint": node.endpoint,
-                            "config": str(node.config_path),
-                            "log": str(node.log_path),
-                            "pid": pids.get(node.id),
-                        }
-                        for node in quorum.nodes
+                    "lightBrokers": self._light_count,
+                    "controllers": [_document(node, node.endpoint, pids) for node in quorum.nodes],
+                    "brokers": [
+                        _document(node, node.client_endpoint, pids) for node in quorum.brokers
                     ],
                 }
             )
@@ -373,13 +450,30 @@ class _Foreground:
                 return "Down"
             return "Leader" if node.id == leader_id else "Follower" if state else "Running"
 
+        brokers = f" and {len(quorum.brokers)} brokers" if quorum.brokers else ""
+        rows = [(node.id, node.endpoint, role(node)) for node in quorum.nodes]
+        rows += [
+            (node.id, node.client_endpoint, "Broker" if node.id in pids else "Down")
+            for node in quorum.brokers
+        ]
         out.table(
-            f"quorum of {len(quorum.nodes)} controllers in {quorum.directory}",
+            f"quorum of {len(quorum.nodes)} controllers{brokers} in {quorum.directory}",
             ("NodeId", "Endpoint", "Status", "Process"),
-            [(node.id, node.endpoint, role(node), pids.get(node.id, "")) for node in quorum.nodes],
+            [(*row, pids.get(row[0], "")) for row in rows],
             numbers=("NodeId", "Process"),
         )
         sys.stdout.flush()
+
+
+def _document(node: LocalNode, endpoint: str, pids: Mapping[int, int]) -> dict[str, Any]:
+    """Return the description of one node for --json."""
+    return {
+        "nodeId": node.id,
+        "endpoint": endpoint,
+        "config": str(node.config_path),
+        "log": str(node.log_path),
+        "pid": pids.get(node.id),
+    }
 
 
 class _InputLines:

@@ -1,4 +1,4 @@
-"""Light brokers for ``kraft up --brokers N``: registrations and heartbeats without real brokers.
+"""Light brokers: registrations and heartbeats without real brokers (``kraft up --light-brokers``).
 
 A quorum creates topics only on registered, unfenced brokers. Light brokers register and send
 heartbeats over the network, as Kafka's brokers do. They have no listener, store no record and serve
@@ -40,9 +40,8 @@ from kraft.protocol.broker_registration import (
 from kraft.protocol.common import AdvertisedListener, SupportedFeatureRange
 from kraft.records import Uuid
 from kraft.records.versions import SUPPORTED_FEATURES
+from kraft.server.local_quorum import FIRST_BROKER_ID
 
-#: Controllers have ids from 1 on.
-FIRST_BROKER_ID = 1001
 RACKS = ("rack-a", "rack-b", "rack-c")
 #: Kafka's default of broker.heartbeat.interval.ms; a session lasts 9 s.
 _HEARTBEAT_INTERVAL_S = 2.0

@@ -1,4 +1,4 @@
-"""Start and stop a whole quorum on loopback, as separate processes, for ``kraft up``.
+"""Start and stop a whole cluster on loopback, as separate processes, for ``kraft up``.
 
 Responsible for free ports, configuration files, formatting, and the processes. Each node is
 ``kraft server start FILE`` in its own session, so that Ctrl-C reaches only the parent process. A
@@ -30,6 +30,9 @@ from kraft.server.disk.directory_lock import DirectoryLock
 from kraft.server.storage.format import FormatRequest, format_storage
 
 LISTENER = "CONTROLLER"
+BROKER_LISTENER = "PLAINTEXT"
+#: Controllers have ids from 1 on.
+FIRST_BROKER_ID = 1001
 LOOPBACK = "127.0.0.1"
 STOP_TIMEOUT_S = 10.0
 #: Below the ephemeral ports of all known systems (Linux begins at 32768, others at 49152).
@@ -39,12 +42,17 @@ _ports_in_turn = cycle(random.sample(_OWN_PORTS, len(_OWN_PORTS)))
 
 @dataclass(slots=True)
 class LocalNode:
-    """One node: its files and, while it runs, its process."""
+    """One node: its files and, while it runs, its process.
+
+    ``port`` is that of the controller, of a broker alone that of its clients; ``client_port`` is
+    that of the clients of a node with a broker.
+    """
 
     id: int
     port: int
     config_path: Path
     log_path: Path
+    client_port: int | None = None
     process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
 
     @property
@@ -52,15 +60,21 @@ class LocalNode:
         return f"{LOOPBACK}:{self.port}"
 
     @property
+    def client_endpoint(self) -> str:
+        """The address for clients of its broker."""
+        return f"{LOOPBACK}:{self.client_port}"
+
+    @property
     def is_running(self) -> bool:
         return self.process is not None and self.process.poll() is None
 
 
 class LocalQuorum:
-    """``count`` controllers in subdirectories of ``directory``; a context manager that stops them.
+    """``count`` controllers and ``brokers`` brokers in subdirectories of ``directory``.
 
-    A quorum that the directory already contains is started again unchanged. ``settings`` go into
-    the configuration files of a new quorum, whose voters may change unless ``is_static``.
+    A context manager that stops them. A cluster that the directory already contains is started
+    again unchanged. ``settings`` go into the configuration files of a new cluster; its voters may
+    change unless ``is_static``. With ``is_combined`` the first controllers are brokers too.
     ``max_transaction_ms`` and ``log_format`` are options of ``kraft server start``. Raises
     StorageError where the directory contains other files.
     """
@@ -71,6 +85,8 @@ class LocalQuorum:
         count: int,
         settings: Mapping[str, str] | None = None,
         *,
+        brokers: int = 0,
+        is_combined: bool = False,
         is_static: bool = False,
         max_transaction_ms: int | None = None,
         log_format: str = "text",
@@ -79,81 +95,124 @@ class LocalQuorum:
         self._options = ["--log-format", log_format]
         if max_transaction_ms is not None:
             self._options += ["--max-transaction-ms", str(max_transaction_ms)]
+        #: The controllers.
         self.nodes: list[LocalNode] = []
+        #: The nodes with a broker; of a combined cluster some are controllers too.
+        self.brokers: list[LocalNode] = []
         directory.mkdir(parents=True, exist_ok=True)
         found = sorted(directory.glob("controller-*/controller.properties"))
         if found:
-            self._load_nodes(found, count)
+            self._load_nodes(found, count, brokers)
         elif any(directory.iterdir()):
             raise StorageError(f"{directory} is not empty and holds no quorum of kraft up")
         else:
-            self._create_nodes(count, settings or {}, is_static)
+            combined = min(count, brokers) if is_combined else 0
+            self._create_nodes(count, brokers, combined, settings or {}, is_static)
 
-    def _create_nodes(self, count: int, settings: Mapping[str, str], is_static: bool) -> None:
-        """Create the files of a new quorum; on failure or interrupt, remove them again."""
+    @property
+    def all(self) -> list[LocalNode]:
+        """Every node, each once: the controllers, then the brokers alone."""
+        return [*self.nodes, *(one for one in self.brokers if one not in self.nodes)]
+
+    def _create_nodes(
+        self, count: int, brokers: int, combined: int, settings: Mapping[str, str], is_static: bool
+    ) -> None:
+        """Create the files of a new cluster; on failure or interrupt, remove them again."""
         try:
-            self._write_nodes(count, settings, is_static)
+            self._write_nodes(count, brokers, combined, settings, is_static)
         except BaseException:
-            for home in self.directory.glob("controller-*"):
+            for home in (*self.directory.glob("controller-*"), *self.directory.glob("broker-*")):
                 shutil.rmtree(home, ignore_errors=True)
             raise
 
-    def _write_nodes(self, count: int, settings: Mapping[str, str], is_static: bool) -> None:
-        ports = free_ports(count)
+    def _write_nodes(
+        self, count: int, brokers: int, combined: int, settings: Mapping[str, str], is_static: bool
+    ) -> None:
+        ports = free_ports(count + brokers)
+        ports, client_ports = ports[:count], ports[count:]
         voters = ",".join(f"{id}@{LOOPBACK}:{port}" for id, port in enumerate(ports, 1))
-        directories = [random_uuid() for _ in ports]
         initial = ",".join(
-            f"{id}@{LOOPBACK}:{port}:{directory_id!s}"
-            for (id, port), directory_id in zip(enumerate(ports, 1), directories, strict=True)
+            f"{id}@{LOOPBACK}:{port}:{random_uuid()!s}" for id, port in enumerate(ports, 1)
         )
         cluster_id = str(random_uuid())
-        for id, port in enumerate(ports, 1):
-            home = self.directory / f"controller-{id}"
-            home.mkdir()
-            node = LocalNode(id, port, home / "controller.properties", home / "controller.log")
-            fields = {
-                "process.roles": "controller",
-                "node.id": str(id),
-                "controller.quorum.bootstrap.servers": ",".join(
-                    f"{LOOPBACK}:{port}" for port in ports
-                ),
-                "controller.listener.names": LISTENER,
-                "listeners": f"{LISTENER}://{LOOPBACK}:{port}",
-                "log.dirs": str((home / "data").resolve()),
-                **settings,
+        common = {
+            "controller.quorum.bootstrap.servers": ",".join(f"{LOOPBACK}:{port}" for port in ports),
+            "controller.listener.names": LISTENER,
+        }
+        if is_static:
+            common = {**common, "controller.quorum.voters": voters}
+            del common["controller.quorum.bootstrap.servers"]
+        if brokers:
+            replicas = str(min(brokers, 3))
+            common |= {
+                "offsets.topic.replication.factor": replicas,
+                "default.replication.factor": replicas,
             }
-            if is_static:
-                fields["controller.quorum.voters"] = voters
-                del fields["controller.quorum.bootstrap.servers"]
-            text = "".join(property_line(name, value) for name, value in fields.items())
-            node.config_path.write_text(text)
-            request = FormatRequest(
-                cluster_id=cluster_id, initial_controllers=None if is_static else initial
+        for id, port in enumerate(ports, 1):
+            node = self._new_node("controller", id, port)
+            roles, listeners = "controller", f"{LISTENER}://{LOOPBACK}:{port}"
+            if id <= combined:
+                node.client_port = client_ports[id - 1]
+                roles = "broker,controller"
+                listeners += f",{BROKER_LISTENER}://{LOOPBACK}:{node.client_port}"
+                self.brokers.append(node)
+            self._format(
+                node,
+                {"process.roles": roles, "listeners": listeners, **common, **settings},
+                FormatRequest(
+                    cluster_id=cluster_id, initial_controllers=None if is_static else initial
+                ),
             )
-            config = ServerConfig.load(node.config_path)
-            format_storage(config, request, timestamp_ms=int(time.time() * 1000))
             self.nodes.append(node)
+        for id, port in enumerate(client_ports[combined:], FIRST_BROKER_ID):
+            node = self._new_node("broker", id, port)
+            node.client_port = port
+            listeners = f"{BROKER_LISTENER}://{LOOPBACK}:{port}"
+            self._format(
+                node,
+                {"process.roles": "broker", "listeners": listeners, **common, **settings},
+                FormatRequest(cluster_id=cluster_id),
+            )
+            self.brokers.append(node)
 
-    def _load_nodes(self, paths: Sequence[Path], count: int) -> None:
-        if len(paths) != count:
-            raise StorageError(
-                f"{self.directory} holds a quorum of {len(paths)} controllers, not {count}"
-            )
-        for path in paths:
+    def _new_node(self, role: str, id: int, port: int) -> LocalNode:
+        home = self.directory / f"{role}-{id}"
+        home.mkdir()
+        return LocalNode(id, port, home / f"{role}.properties", home / f"{role}.log")
+
+    def _format(self, node: LocalNode, fields: Mapping[str, str], request: FormatRequest) -> None:
+        home = node.config_path.parent
+        given = {"node.id": str(node.id), "log.dirs": str((home / "data").resolve()), **fields}
+        text = "".join(property_line(name, value) for name, value in given.items())
+        node.config_path.write_text(text)
+        config = ServerConfig.load(node.config_path)
+        format_storage(config, request, timestamp_ms=int(time.time() * 1000))
+
+    def _load_nodes(self, paths: Sequence[Path], count: int, brokers: int) -> None:
+        for path in (*paths, *sorted(self.directory.glob("broker-*/broker.properties"))):
             config = ServerConfig.load(path)
-            port = config.controller_listeners[0].port
-            node = LocalNode(config.node_id, port, path, path.parent / "controller.log")
-            self.nodes.append(node)
+            ports = [one.port for one in (*config.controller_listeners, *config.broker_listeners)]
+            node = LocalNode(config.node_id, ports[0], path, path.with_suffix(".log"))
+            if config.is_broker:
+                node.client_port = ports[-1]
+                self.brokers.append(node)
+            if config.is_controller:
+                self.nodes.append(node)
+        if (len(self.nodes), len(self.brokers)) != (count, brokers):
+            raise StorageError(
+                f"{self.directory} holds {len(self.nodes)} controllers and {len(self.brokers)} "
+                f"brokers, not {count} and {brokers}"
+            )
 
     # -- processes
 
     def start(self) -> None:
         """Start every node. Raises StorageError, before any starts, where a directory is in use."""
-        for node in self.nodes:
+        for node in self.all:
             for directory in ServerConfig.load(node.config_path).directories:
                 if os.path.isdir(directory):
                     DirectoryLock(directory).release()
-        for node in self.nodes:
+        for node in self.all:
             self.start_node(node)
 
     def start_node(self, node: LocalNode) -> None:
@@ -176,23 +235,30 @@ class LocalQuorum:
     def stop(self, *nodes: LocalNode) -> None:
         """Stop these nodes, all by default; kill those that do not stop in time.
 
-        Ctrl-C while it waits kills the nodes that still run.
+        Brokers stop before controllers, which they need for it. Ctrl-C while it waits kills the
+        nodes that still run.
         """
-        started = [node.process for node in nodes or self.nodes if node.process is not None]
-        for process in started:
-            if process.poll() is None:
-                process.terminate()
+        stopped = nodes or tuple(self.all)
         deadline = time.monotonic() + STOP_TIMEOUT_S
         try:
-            for process in started:
-                with suppress(subprocess.TimeoutExpired):
-                    process.wait(max(0.0, deadline - time.monotonic()))
+            for are_controllers in (False, True):
+                group = [
+                    node.process
+                    for node in stopped
+                    if node.process is not None and (node in self.nodes) == are_controllers
+                ]
+                for process in group:
+                    if process.poll() is None:
+                        process.terminate()
+                for process in group:
+                    with suppress(subprocess.TimeoutExpired):
+                        process.wait(max(0.0, deadline - time.monotonic()))
         finally:
             self.kill(*nodes)
 
     def kill(self, *nodes: LocalNode) -> None:
         """Kill these nodes, all by default, and wait for their end."""
-        for node in nodes or self.nodes:
+        for node in nodes or self.all:
             if node.process is not None:
                 node.process.kill()
                 node.process.wait()

@@ -1,7 +1,7 @@
-"""``QuorumForTests``: a quorum of controller processes on loopback, with topics and faults.
+"""``QuorumForTests``: controllers and brokers as processes on loopback, with topics and faults.
 
-The processes are those of ``kraft.server.local_quorum``, the brokers those of
-``kraft.server.light_brokers``: they send heartbeats, and store and serve nothing.
+The processes are those of ``kraft.server.local_quorum``. Light brokers, of
+``kraft.server.light_brokers``, send heartbeats, and store and serve nothing.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from kraft.errors import NONE, KraftError
+from kraft.metadata.quorum_reader import read_metadata
 from kraft.network.quorum_client import QuorumClient, QuorumRefusedError, QuorumUnreachableError
 from kraft.protocol.create_topics import (
     CREATE_TOPICS,
@@ -41,10 +42,12 @@ _LOOK_EVERY_S = 0.02
 class QuorumForTests:
     """A quorum of ``controllers`` processes, started and led; a context manager that stops it.
 
-    ``brokers`` is the number of light brokers, which topics need; they are unfenced once the object
-    exists. ``settings`` go into the configuration of each controller. Controllers have the ids
-    from 1 on, brokers from 1001 on. Raises QuorumUnreachableError, with the end of a node's log,
-    where the quorum has no leader within 30 s.
+    ``brokers`` of kraft's own serve clients at `bootstrap_servers`, each in a process of its own,
+    or, with ``combined``, in those of controllers. ``light_brokers`` are enough where topics are
+    created and no client produces. All are unfenced once the object exists. ``settings`` go into
+    the configuration of each node. Controllers have the ids from 1 on, other nodes from 1001 on.
+    Raises QuorumUnreachableError, with the end of a node's log, where the quorum has no leader, or
+    its brokers are not unfenced, within 30 s.
     """
 
     def __init__(
@@ -53,21 +56,27 @@ class QuorumForTests:
         controllers: int = 1,
         *,
         brokers: int = 0,
+        combined: bool = False,
+        light_brokers: int = 0,
         settings: Mapping[str, str] | None = None,
     ) -> None:
-        self._quorum = LocalQuorum(directory / "quorum", controllers, settings)
+        self._quorum = LocalQuorum(
+            directory / "quorum", controllers, settings, brokers=brokers, is_combined=combined
+        )
         self._paused: set[int] = set()
-        self._brokers: LightBrokers | None = None
+        self._light: LightBrokers | None = None
         addresses = [(LOOPBACK, node.port) for node in self._quorum.nodes]
         self._client = QuorumClient(addresses, timeout_s=10, client_id="kraft-testing")
         try:
             self._quorum.start()
             self.wait_for_leader()
             self.cluster_id = self._client.describe_cluster().cluster_id
-            if brokers:
-                self._brokers = light = LightBrokers(addresses, self.cluster_id, brokers)
+            if light_brokers:
+                self._light = light = LightBrokers(addresses, self.cluster_id, light_brokers)
                 light.start()
-                self._wait("unfenced brokers", lambda: light.unfenced_count == brokers)
+                self._wait("unfenced light brokers", lambda: light.unfenced_count == light_brokers)
+            if brokers:
+                self._wait("unfenced brokers", self._are_brokers_unfenced)
         except BaseException:
             self.close()
             raise
@@ -78,13 +87,23 @@ class QuorumForTests:
         return ",".join(node.endpoint for node in self._quorum.nodes)
 
     @property
+    def bootstrap_servers(self) -> str:
+        """The addresses of all brokers for their clients: ``host:port,…``."""
+        return ",".join(node.client_endpoint for node in self._quorum.brokers)
+
+    @property
+    def broker_ids(self) -> list[int]:
+        """The ids of all brokers, running or not; light ones have none here."""
+        return [node.id for node in self._quorum.brokers]
+
+    @property
     def controller_ids(self) -> list[int]:
         """The ids of all controllers, running or not."""
         return [node.id for node in self._quorum.nodes]
 
-    def metadata_directory(self, controller_id: int) -> Path:
-        """Return the directory of a controller, for ``kraft.open_metadata``."""
-        return self._node(controller_id).config_path.parent / "data"
+    def metadata_directory(self, node_id: int) -> Path:
+        """Return the directory of a node, for ``kraft.open_metadata``."""
+        return self._node(node_id).config_path.parent / "data"
 
     def leader_id(self) -> int:
         """Return the id of the controller that leads. Raises QuorumUnreachableError."""
@@ -144,39 +163,44 @@ class QuorumForTests:
         self.kill(leader_id)
         return leader_id
 
-    def kill(self, controller_id: int) -> None:
-        """Kill a controller, as by kill -9."""
-        self._quorum.kill(self._node(controller_id))
-        self._paused.discard(controller_id)
+    def kill(self, node_id: int) -> None:
+        """Kill a node, as by kill -9."""
+        self._quorum.kill(self._node(node_id))
+        self._paused.discard(node_id)
 
-    def stop(self, controller_id: int) -> None:
-        """Shut a controller down, and wait for its end."""
-        self.resume(controller_id)
-        self._quorum.stop(self._node(controller_id))
+    def stop(self, node_id: int) -> None:
+        """Shut a node down, and wait for its end."""
+        self.resume(node_id)
+        self._quorum.stop(self._node(node_id))
 
-    def pause(self, controller_id: int) -> None:
-        """Stop the process of a controller (SIGSTOP): its connections stay open, and silent."""
-        process = self._node(controller_id).process
+    def pause(self, node_id: int) -> None:
+        """Stop the process of a node (SIGSTOP): its connections stay open, and silent."""
+        process = self._node(node_id).process
         assert process is not None
         process.send_signal(signal.SIGSTOP)
-        self._paused.add(controller_id)
+        self._paused.add(node_id)
 
-    def resume(self, controller_id: int) -> None:
-        """Continue a paused controller (SIGCONT); do nothing for another one."""
-        process = self._node(controller_id).process
-        if controller_id in self._paused and process is not None:
+    def resume(self, node_id: int) -> None:
+        """Continue a paused node (SIGCONT); do nothing for another one."""
+        process = self._node(node_id).process
+        if node_id in self._paused and process is not None:
             process.send_signal(signal.SIGCONT)
-            self._paused.discard(controller_id)
+            self._paused.discard(node_id)
 
-    def start(self, controller_id: int) -> None:
-        """Start a controller that was stopped or killed, with its directory."""
-        self._quorum.start_node(self._node(controller_id))
+    def start(self, node_id: int) -> None:
+        """Start a node that was stopped or killed, with its directory."""
+        self._quorum.start_node(self._node(node_id))
 
-    def _node(self, controller_id: int) -> LocalNode:
-        for node in self._quorum.nodes:
-            if node.id == controller_id:
+    def _node(self, id: int) -> LocalNode:
+        for node in self._quorum.all:
+            if node.id == id:
                 return node
-        raise ValueError(f"there is no controller {controller_id}; ids are {self.controller_ids}")
+        ids = [node.id for node in self._quorum.all]
+        raise ValueError(f"there is no node {id}; ids are {ids}")
+
+    def _are_brokers_unfenced(self) -> bool:
+        known = read_metadata(self._client).brokers
+        return all(id in known and not known[id].fenced for id in self.broker_ids)
 
     def _wait(self, what: str, is_ready: Callable[[], bool]) -> None:
         end = time.monotonic() + _READY_S
@@ -198,8 +222,8 @@ class QuorumForTests:
 
     def close(self) -> None:
         """Kill all processes and wait for their end; the files stay."""
-        if self._brokers is not None:
-            self._brokers.stop()
+        if self._light is not None:
+            self._light.stop()
         self._client.close()
         self._quorum.kill()
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -20,8 +20,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """Register the marker."""
     config.addinivalue_line(
         "markers",
-        "kraft_cluster(controllers=1, brokers=0, settings=None): the size and the settings of the "
-        "quorum of the fixture kraft_cluster",
+        "kraft_cluster(controllers=1, brokers=0, combined=False, light_brokers=0, settings=None): "
+        "the size and the settings of the cluster of the fixture kraft_cluster",
     )
 
 
@@ -37,12 +37,10 @@ def kraft_cluster_factory(
 
     with ExitStack() as stack:
 
-        def start(
-            controllers: int = 1, brokers: int = 0, settings: dict[str, str] | None = None
-        ) -> QuorumForTests:
+        def start(controllers: int = 1, brokers: int = 0, **options: Any) -> QuorumForTests:
             directory = tmp_path_factory.mktemp("kraft-cluster")
             return stack.enter_context(
-                QuorumForTests(directory, controllers, brokers=brokers, settings=settings)
+                QuorumForTests(directory, controllers, brokers=brokers, **options)
             )
 
         yield start

@@ -140,7 +140,7 @@ def test_the_state_goes_on_while_the_leader_stands_still(
     kraft_cluster_factory: QuorumFactory,
 ) -> None:
     """The leader keeps its connections and answers nothing (SIGSTOP); later it is a follower."""
-    cluster = kraft_cluster_factory(3, brokers=3)
+    cluster = kraft_cluster_factory(3, light_brokers=3)
     offsets = []
     with kraft.follow(cluster.bootstrap_controllers, timeout_s=10) as live:
         for round in range(2):
@@ -162,7 +162,7 @@ def test_the_state_goes_on_while_the_leader_stands_still(
 
 def test_a_large_topic_appears_as_a_whole(kraft_cluster_factory: QuorumFactory) -> None:
     """The controller writes it as a metadata transaction of several batches."""
-    cluster = kraft_cluster_factory(1, brokers=3)
+    cluster = kraft_cluster_factory(1, light_brokers=3)
     seen: list[int] = []
     with kraft.follow(cluster.bootstrap_controllers) as live:
         cluster.create_topic("large", 60_000, 3)
@@ -180,7 +180,7 @@ def test_a_large_topic_appears_as_a_whole(kraft_cluster_factory: QuorumFactory) 
 
 def test_a_million_partitions(kraft_cluster_factory: QuorumFactory) -> None:
     """The first state, small deltas, and a compaction equal the controller's directory."""
-    cluster = kraft_cluster_factory(1, brokers=3)
+    cluster = kraft_cluster_factory(1, light_brokers=3)
     for topic in range(10):
         cluster.create_topic(f"topic-{topic}", 100_000, 3)
     with kraft.follow(cluster.bootstrap_controllers) as live:

@@ -44,7 +44,7 @@ def test_lines_of_a_pipe() -> None:
     assert errors.startswith("invalid choice: 'nope'")
 
 
-@pytest.mark.kraft_cluster(controllers=1, brokers=1)
+@pytest.mark.kraft_cluster(controllers=1, light_brokers=1)
 def test_a_running_quorum_stays_current(kraft_cluster: QuorumForTests) -> None:
     at = kraft_cluster.bootstrap_controllers
     command = [*KRAFT, "shell", "--bootstrap-controller", at]

@@ -36,7 +36,7 @@ def test_topics_are_created_while_the_leader_is_killed(
     place = tmp_path / "temporary"
     place.mkdir()
     monkeypatch.setitem(PLAIN, "TMPDIR", str(place))
-    command = ["up", "--controllers", 3, "--brokers", 6, "--json", *QUICK]
+    command = ["up", "--controllers", 3, "--light-brokers", 6, "--json", *QUICK]
     with Foreground(command, tmp_path / "up.err") as quorum:
         document = quorum.announced()
         assert document["lightBrokers"] == 6

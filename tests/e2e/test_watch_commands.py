@@ -20,7 +20,7 @@ from tests.harness.commands import KRAFT, PATIENCE_S, PLAIN, eventually, heed_in
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[QuorumForTests]:
     directory = tmp_path_factory.mktemp("watched")
-    with QuorumForTests(directory, 1, brokers=3) as made:
+    with QuorumForTests(directory, 1, light_brokers=3) as made:
         made.create_topic("first", 3, 3)
         yield made
 

@@ -140,7 +140,7 @@ def without_own(lines: list[str]) -> list[str]:
     return kept[: kept.index("local:")]
 
 
-@pytest.mark.kraft_cluster(controllers=1, brokers=3)
+@pytest.mark.kraft_cluster(controllers=1, light_brokers=3)
 def test_a_snapshot_of_a_running_quorum_is_the_same(
     kraft_cluster: QuorumForTests, tmp_path: Path
 ) -> None:

@@ -40,7 +40,7 @@ def test_the_plugin_imports_nothing_but_pytest() -> None:
 
 
 def test_a_paused_controller_continues(tmp_path: Path) -> None:
-    with QuorumForTests(tmp_path, 1, brokers=1) as cluster:
+    with QuorumForTests(tmp_path, 1, light_brokers=1) as cluster:
         cluster.pause(1)
         time.sleep(0.2)
         cluster.resume(1)
