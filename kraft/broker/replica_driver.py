@@ -104,7 +104,9 @@ class ReplicaDriver:
             timeout_ms=request_timeout_ms,
         )
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.Handle | None = None
+        #: The time of the timer: uvloop's handle for a time that is due has none.
+        self._timer_at_ms = float("inf")
         self._is_stepping = False
         self._has_more_output = False
         self._is_closed = False
@@ -248,15 +250,16 @@ class ReplicaDriver:
 
     def _wake_at(self, at_ms: float) -> None:
         """Set the timer; one that is set for an earlier time stays, and sets the next one."""
-        timer = self._timer
-        if at_ms == float("inf") or (timer is not None and timer.when() * 1000 <= at_ms):
+        if self._timer_at_ms <= at_ms:
             return
-        if timer is not None:
-            timer.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
         self._timer = self._loop.call_at(at_ms / 1000, self._tick)
+        self._timer_at_ms = at_ms
 
     def _tick(self) -> None:
         self._timer = None
+        self._timer_at_ms = float("inf")
         self.manager.tick(self.now_ms)
         self._after()
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import uvloop
 
 from kraft.broker.log.partition_log import PartitionLog
 from kraft.broker.replication.messages import (
@@ -72,6 +73,23 @@ def test_all_replicas_get_what_is_acknowledged(tmp_path: Path) -> None:
         assert cluster[2].content(id) == cluster[3].content(id) == content
 
     run(tmp_path, scenario)
+
+
+def test_two_requests_whose_time_is_due_set_the_timer_under_uvloop(tmp_path: Path) -> None:
+    """uvloop returns a plain handle, without a time, for a call that is due."""
+
+    async def scenario() -> None:
+        with running(DataCluster(tmp_path, 1, 2)) as cluster:
+            await cluster.start()
+            id = await created(cluster, 1, 2)
+            cluster.links.cut.update({(2, 1), (1, 2)})
+            answers = await asyncio.gather(
+                *(produce(cluster[1], id, timeout_ms=timeout_ms) for timeout_ms in (0.1, 0.05))
+            )
+            assert [answer.error for answer in answers] == [REQUEST_TIMED_OUT] * 2
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(asyncio.wait_for(scenario(), 30))
 
 
 def test_a_replica_that_is_cut_off_leaves_the_isr_and_comes_back(tmp_path: Path) -> None:
