@@ -31,7 +31,7 @@ from tests.interop.kafka_faults import check_errors
 from tests.interop.kraft_node import KraftNode, add_kraft_controller
 from tests.interop.mixed_quorum import CLUSTER_TOOL, FAULT, FEATURE_TOOL
 from tests.interop.raw_client import ask_node
-from tests.interop.record import start
+from tests.interop.record import AddBroker, start
 from tests.interop.scenario import CONTROLLERS, RACKS, Stage
 
 IS_FULL_SIZE = os.environ.get("CLIENTS", "") == "all"
@@ -219,7 +219,9 @@ class ClientCluster:
 
 
 @contextmanager
-def client_cluster(directory: Path, *format_options: str) -> Iterator[ClientCluster]:
+def client_cluster(
+    directory: Path, *format_options: str, add_broker: AddBroker = Cluster.add_broker
+) -> Iterator[ClientCluster]:
     """Run the cluster, Kafka's Java clients and Kafka's tools."""
     cluster = Cluster(kafka(KAFKA_4), directory, "Y2xpZW50cyBvZiBrYWZrYQ")
     cluster.settings |= SETTINGS
@@ -232,7 +234,7 @@ def client_cluster(directory: Path, *format_options: str) -> Iterator[ClientClus
         for id in CONTROLLERS:
             initial = ("--initial-controllers", voters, *format_options)
             add(cluster, id).format(cluster.cluster_id, *initial)
-        stage = start(cluster, *format_options)
+        stage = start(cluster, *format_options, add_broker=add_broker)
         jars = cluster.jars
         with (
             LineProcess(jars.oracle("DataClients"), errors=subprocess.DEVNULL) as clients,

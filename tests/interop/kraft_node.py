@@ -1,6 +1,6 @@
-"""Run kraft controllers in a cluster with Apache Kafka's.
+"""Run kraft controllers and brokers in a cluster with Apache Kafka's.
 
-A kraft controller has the same configuration file as a Kafka controller. ``kraft storage format``
+A node of kraft has the same configuration file as Kafka's. ``kraft storage format``
 formats it, and ``kraft server start`` runs it; ``quota_writer`` runs a controller that must write
 while it leads.
 """
@@ -29,7 +29,7 @@ CLEANING = (
 
 @dataclass
 class KraftNode(Node):
-    """A kraft controller."""
+    """A controller or broker of kraft."""
 
     cluster_id: str = ""
     format_options: tuple[str, ...] = ()
@@ -78,15 +78,41 @@ class KraftNode(Node):
 
 def add_kraft_controller(cluster: Cluster, node_id: int, **settings: str) -> KraftNode:
     """Add a controller run by kraft to the cluster, at one of its reserved ports."""
-    as_kafka = cluster.add_controller(node_id, **settings)
-    node = KraftNode(
-        as_kafka.jars,
-        as_kafka.directory,
-        node_id,
-        as_kafka.role,
-        as_kafka.port,
-        as_kafka.sasl_port,
-        as_kafka.settings,
+    return run_by_kraft(cluster, cluster.add_controller(node_id, **settings))
+
+
+def add_kraft_broker(
+    cluster: Cluster, node_id: int, rack: str | None, **settings: str
+) -> KraftNode:
+    """Add a broker run by kraft to the cluster."""
+    return run_by_kraft(cluster, cluster.add_broker(node_id, rack, **settings))
+
+
+def run_by_kraft(cluster: Cluster, node: Node) -> KraftNode:
+    """Let kraft run a stopped node of the cluster, with its files; return the node."""
+    taken = KraftNode(
+        node.jars,
+        node.directory,
+        node.id,
+        node.role,
+        node.port,
+        node.sasl_port,
+        node.settings,
     )
-    cluster.nodes[node_id] = node
-    return node
+    cluster.nodes[node.id] = taken
+    return taken
+
+
+def run_by_kafka(cluster: Cluster, node: Node) -> Node:
+    """Let Apache Kafka run a stopped node of the cluster, with its files; return the node."""
+    taken = Node(
+        node.jars,
+        node.directory,
+        node.id,
+        node.role,
+        node.port,
+        node.sasl_port,
+        node.settings,
+    )
+    cluster.nodes[node.id] = taken
+    return taken

@@ -35,6 +35,7 @@ from tests.interop.cluster import (
     SCRAM,
     Cluster,
     ClusterError,
+    Node,
     sasl_client,
     wait_for,
 )
@@ -48,6 +49,8 @@ FILTERS = (
     "under-min-isr-partitions",
     "at-min-isr-partitions",
 )
+#: Adds a broker with this id and rack to a cluster.
+AddBroker = Callable[[Cluster, int, str], Node]
 
 
 @dataclass
@@ -310,10 +313,12 @@ def run_alone(cluster: Cluster, is_there: Callable[[int], bool]) -> None:
     node.stop()
 
 
-def start(cluster: Cluster, *broker_format: str) -> Stage:
+def start(
+    cluster: Cluster, *broker_format: str, add_broker: AddBroker = Cluster.add_broker
+) -> Stage:
     """Format and start the brokers of the three racks, and the controllers added before."""
     for node_id, rack in RACKS.items():
-        node = cluster.add_broker(node_id, rack)
+        node = add_broker(cluster, node_id, rack)
         node.format(cluster.cluster_id, *cluster.broker_format(), *broker_format)
     cluster.start()
     stage = Stage(cluster, cluster.driver())

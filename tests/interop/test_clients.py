@@ -108,6 +108,11 @@ def test_acknowledged_records_are_read(
 def test_the_members_of_a_group_share_the_partitions(
     clients: ClientCluster, name: str, protocol: str
 ) -> None:
+    check_group(clients, name, protocol)
+
+
+def check_group(clients: ClientCluster, name: str, protocol: str) -> None:
+    """Check that two members share the partitions, and receive and commit all records."""
     topic = f"group-{name}-{protocol}"
     clients.create(topic, PARTITIONS)
     client = client_of(clients, name)
@@ -237,6 +242,10 @@ def lines(values: Iterable[str]) -> str:
 def test_kafkas_console_tools_print_what_they_were_given(
     clients: ClientCluster, protocol: str
 ) -> None:
+    check_console_tools(clients, protocol)
+
+
+def check_console_tools(clients: ClientCluster, protocol: str) -> None:
     topic = f"console-{protocol}"
     clients.create(topic, 1)
     sent = numbered("console", COUNT)
@@ -255,18 +264,24 @@ def test_kafkas_console_tools_print_what_they_were_given(
 
 @full_size
 def test_kafkas_performance_tools_count_the_same_records(clients: ClientCluster) -> None:
+    clients.share_from_the_beginning("performance-share")
+    check_performance_tools(
+        clients,
+        ("ConsumerPerformance", "performance"),
+        ("ShareConsumerPerformance", "performance-share"),
+    )
+
+
+def check_performance_tools(clients: ClientCluster, *consumers: tuple[str, str]) -> None:
+    """Check the counts of the producer's tool and of each consumer's, given with its group."""
     topic, count = "performance", 20 * COUNT
     clients.create(topic)
-    clients.share_from_the_beginning("performance-share")
     size = ("--num-records", str(count), "--record-size", "100", "--throughput", "-1")
     settings = ("--command-property", "enable.idempotence=true")
     printed = clients.tool(f"{TOOLS}.ProducerPerformance", "--topic", topic, *size, *settings)
     assert f"{count} records sent" in printed
     asked = ("--topic", topic, "--num-records", str(count), "--hide-header", "--group")
-    for main, group in (
-        ("ConsumerPerformance", "performance"),
-        ("ShareConsumerPerformance", "performance-share"),
-    ):
+    for main, group in consumers:
         assert f", {count}, " in clients.tool(f"{TOOLS}.{main}", *asked, group)
 
 
@@ -275,6 +290,10 @@ def test_kafkas_performance_tools_count_the_same_records(clients: ClientCluster)
     [pytest.param(CLASSIC, marks=full_size), CONSUMER, pytest.param(SHARE, marks=full_size)],
 )
 def test_kafkas_verifiable_tools_agree(clients: ClientCluster, protocol: str) -> None:
+    check_verifiable_tools(clients, protocol)
+
+
+def check_verifiable_tools(clients: ClientCluster, protocol: str) -> None:
     topic = f"verifiable-{protocol}"
     clients.create(topic, 1)
     main, how = "VerifiableConsumer", ("--group-protocol", protocol)
