@@ -26,7 +26,7 @@ from kraft.broker.replication_rpcs import (
 )
 from kraft.broker.request_channels import BrokerChannel
 from kraft.errors import KraftError
-from kraft.network.throttled_log import ThrottledLog
+from kraft.network.throttled_log import DEAD_NODE_INTERVAL_S, ThrottledLog
 from kraft.protocol.fetch import FETCH, FetchResponseData
 from kraft.protocol.headers import Api
 from kraft.protocol.list_offsets import LIST_OFFSETS, ListOffsetsResponseData
@@ -61,7 +61,7 @@ class LeaderLinks:
         self._partitions = partitions
         self._timeout_ms = timeout_ms
         self._open: dict[tuple[int, LinkUse], BrokerChannel] = {}
-        self._warnings = ThrottledLog(logger, time.monotonic)
+        self._warnings = ThrottledLog(logger, time.monotonic, DEAD_NODE_INTERVAL_S)
 
     @property
     def leaders(self) -> set[int]:
@@ -128,7 +128,8 @@ class LeaderLinks:
 
     def _warn(self, leader_id: int, error: Exception) -> None:
         self._warnings.warn(
-            "requests to leaders failed", f"broker {leader_id} did not answer a follower: {error}"
+            f"requests to broker {leader_id} failed",
+            f"broker {leader_id} did not answer a follower: {error}",
         )
 
     def close_unused(self, leaders: Collection[int]) -> None:

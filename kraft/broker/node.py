@@ -51,7 +51,7 @@ from kraft.network.channel import Channel
 from kraft.network.data_loop import data_listener_type
 from kraft.network.listener import Listener
 from kraft.network.server_connection import accept_connection
-from kraft.network.throttled_log import ThrottledLog
+from kraft.network.throttled_log import DEAD_NODE_INTERVAL_S, ThrottledLog
 from kraft.protocol.broker_registration import BrokerRegistrationRequestData
 from kraft.protocol.common import AdvertisedListener, SupportedFeatureRange
 from kraft.raft.voters import Endpoint
@@ -182,6 +182,8 @@ class RunningBroker:
         self._runner = runner
         self._loop = asyncio.get_running_loop()
         self._warnings = ThrottledLog(logger, time.monotonic)
+        #: Those of connections to other nodes: each attempt to reach a dead node fails.
+        self._connect_warnings = ThrottledLog(logger, time.monotonic, DEAD_NODE_INTERVAL_S)
         self._channels: list[ControllerChannel] = []
         self.cache = MetadataCache(
             quorum.identity.cluster_id,
@@ -277,7 +279,7 @@ class RunningBroker:
             self._quorum.leader_endpoint,
             f"broker-{config.node_id}-{use}",
             self._security(config.controller_listener_names[0]),
-            self._warnings,
+            self._connect_warnings,
             attempt_timeout_ms=self._settings.request_timeout_ms,
         )
         self._channels.append(channel)
@@ -298,7 +300,7 @@ class RunningBroker:
             Endpoint(name, endpoint.host, endpoint.port),
             f"broker-{self._config.node_id}-fetcher",
             self._security(name),
-            self._warnings,
+            self._connect_warnings,
         )
 
     @property

@@ -1,4 +1,4 @@
-"""Warnings that peers cause: at most one line a second of each kind, with a count."""
+"""Warnings that peers cause: at most one line of each kind in an interval, with a count."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from kraft.network.throttled_log import ThrottledLog
+from kraft.network.throttled_log import DEAD_NODE_INTERVAL_S, ThrottledLog
 
 
 @dataclass
@@ -52,3 +52,16 @@ def test_the_first_warning_is_logged_at_once_and_the_others_are_counted(
     throttled.warn("frames", "c sent 4")
     throttled.flush(is_over=True)
     assert logged() == ["frames: 1 more, the last: c sent 4"]
+
+
+def test_warnings_of_a_dead_node_are_logged_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+    clock = Clock()
+    throttled = ThrottledLog(logging.getLogger("kraft.test"), clock, DEAD_NODE_INTERVAL_S)
+    for second in range(130):
+        clock.now = 100.0 + second
+        throttled.warn("broker 3", f"no answer at {second}")
+    assert [record.getMessage() for record in caplog.records] == [
+        "no answer at 0",
+        "broker 3: 60 more, the last: no answer at 60",
+        "broker 3: 60 more, the last: no answer at 120",
+    ]
