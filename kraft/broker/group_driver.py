@@ -443,9 +443,12 @@ class GroupDriver:
             return
         led.high_watermark = led.partition.high_watermark
         self._decide(led.index, lambda now_ms: led.coordinator.activate(now_ms, led.high_watermark))
-        logger.info(
+        group_count = led.coordinator.group_count
+        # A start loads 50 partitions, most of them without groups.
+        logger.log(
+            logging.INFO if group_count else logging.DEBUG,
             "loaded %d groups of %s-%d in %.0f ms",
-            *(led.coordinator.group_count, OFFSETS_TOPIC, led.index),
+            *(group_count, OFFSETS_TOPIC, led.index),
             (time.perf_counter() - began) * 1000,
         )
         if led.deleted:

@@ -362,6 +362,25 @@ def test_a_loading_partition_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     run(scenario)
 
 
+def test_only_partitions_with_groups_are_logged_when_loaded(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "kraft.broker.group_driver")
+
+    async def scenario() -> None:
+        brokers = OffsetsBrokers(1, 2)
+        await brokers.create_offsets_topic(1, isr=[1])
+        assert not [one for one in caplog.messages if one.startswith("loaded ")]
+        assert commit_code(await answer(brokers[1], commit(3))) == 0
+        brokers.replicate(2)
+        await brokers.lead(2, isr=[2])
+        (line,) = [one for one in caplog.messages if one.startswith("loaded ")]
+        assert line.startswith("loaded 1 groups of __consumer_offsets-1 in ")
+        brokers.close()
+
+    run(scenario)
+
+
 def test_a_move_while_loading_ends_the_loading(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> None:
         brokers = OffsetsBrokers(1, 2)
