@@ -86,7 +86,7 @@ def test_a_directory_keeps_its_quorum(up: Callable[..., Foreground], tmp_path: P
         assert f"{home / 'controller-1' / 'data'} is in use" in taken.stderr
         other = kraft("up", "--controllers", 3, "--dir", home)
         assert other.returncode == 1
-        assert "holds a quorum of 1 controllers, not 3" in other.stderr
+        assert "holds 1 controllers and 0 brokers, not 3 and 0" in other.stderr
         assert quorum.end(signal.SIGINT) == 130
     assert list((tmp_path / "temporary").iterdir()) == []
 
@@ -171,7 +171,7 @@ def test_typed_commands_stop_kill_and_start_nodes(
         until("leads epoch")
         for wrong in ("stop 7", "start 1", "stop", "explode 1", "status 1"):
             typed(quorum, wrong)
-        await_text(quorum, "there is no controller 7; there are 1 to 3")
+        await_text(quorum, "there is no node 7; there are 1, 2, 3")
         await_text(quorum, "controller 1 is already running")
         await_text(quorum, "unknown command 'explode 1'; commands are stop N, kill N")
         typed(quorum, "status")

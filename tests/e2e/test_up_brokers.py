@@ -1,0 +1,116 @@
+"""``kraft up --brokers``: clients use the brokers, nodes stop and start, the directory is kept."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kraft.broker.log.checkpoint_files import CLEAN_SHUTDOWN
+from tests.harness.commands import PATIENCE_S, Foreground, eventually, is_gone, kraft
+from tests.harness.confluent_records import consumed, produce
+
+#: A broker that is killed may register again after its session.
+QUICK = (
+    "--setting",
+    "broker.session.timeout.ms=2000",
+    "--setting",
+    "broker.heartbeat.interval.ms=500",
+)
+
+
+def up(tmp_path: Path, *arguments: object) -> Foreground:
+    command = ["up", "--json", "--dir", tmp_path / "home", *QUICK, *arguments]
+    return Foreground(command, tmp_path / "up.err", is_typed=True)
+
+
+def typed(quorum: Foreground, line: str) -> None:
+    assert quorum.process.stdin is not None
+    quorum.process.stdin.write(line + "\n")
+    quorum.process.stdin.flush()
+
+
+def status(quorum: Foreground) -> Any:
+    typed(quorum, "status")
+    return quorum.announced()
+
+
+def process_ids(document: Any) -> dict[int, int | None]:
+    """Return the process of each node; of a combined cluster a node is named twice."""
+    return {one["nodeId"]: one["pid"] for one in (*document["controllers"], *document["brokers"])}
+
+
+def assert_interrupt_ends_it_cleanly(quorum: Foreground, document: Any) -> None:
+    # A terminal signals the whole foreground group.
+    os.killpg(quorum.process.pid, signal.SIGINT)
+    assert quorum.process.wait(PATIENCE_S) == 130
+    assert all(pid is not None and is_gone(pid) for pid in process_ids(document).values())
+    for one in document["brokers"]:
+        assert (Path(one["config"]).parent / "data" / CLEAN_SHUTDOWN).exists(), one
+    assert "ended with exit code" not in quorum.text
+
+
+def test_a_combined_node_keeps_its_records_in_its_directory(tmp_path: Path) -> None:
+    arguments = ("--controllers", 1, "--brokers", 1, "--combined")
+    values = [b"%d" % number for number in range(100)]
+    with up(tmp_path, *arguments) as quorum:
+        first = quorum.announced()
+        assert [one["nodeId"] for one in first["brokers"]] == [1]
+        # The topic is created by its use.
+        produce(first["bootstrapServers"], "records", values)
+        assert_interrupt_ends_it_cleanly(quorum, first)
+    other = kraft("up", "--controllers", 1, "--brokers", 2, "--dir", tmp_path / "home")
+    assert other.returncode == 1
+    assert "holds 1 controllers and 1 brokers, not 1 and 2" in other.stderr
+    with up(tmp_path, *arguments) as quorum:
+        second = quorum.announced()
+        servers = second["bootstrapServers"]
+        assert servers == first["bootstrapServers"]
+        produce(servers, "records", [b"later"])
+        read = consumed(servers, "records", {0: len(values) + 1})
+        assert read[0] == list(enumerate([*values, b"later"]))
+        assert_interrupt_ends_it_cleanly(quorum, second)
+
+
+def test_brokers_stop_and_start_by_typed_commands(tmp_path: Path) -> None:
+    arguments = ("--controllers", 3, "--brokers", 3)
+    with up(tmp_path, *arguments) as quorum:
+        document = quorum.announced()
+        servers = document["bootstrapServers"]
+        ids = [one["nodeId"] for one in document["brokers"]]
+        assert len(servers.split(",")) == len(ids) == 3
+        assert all(process_ids(document).values())
+        produce(servers, "records", [b"with all"])
+        stopped = document["brokers"][0]
+        typed(quorum, f"stop {ids[0]}")
+        assert process_ids(status(quorum))[ids[0]] is None
+        assert (Path(stopped["config"]).parent / "data" / CLEAN_SHUTDOWN).exists()
+        rest = ",".join(one["endpoint"] for one in document["brokers"][1:])
+        produce(rest, "records", [b"with two"])
+        typed(quorum, f"start {ids[0]}")
+        started = status(quorum)
+        assert process_ids(started)[ids[0]] not in (None, process_ids(document)[ids[0]])
+        # The node that was stopped serves clients again.
+        produce(stopped["endpoint"], "records", [b"with all again"])
+        read = consumed(stopped["endpoint"], "records", {0: 3})
+        assert read[0] == list(enumerate([b"with all", b"with two", b"with all again"]))
+        typed(quorum, "stop 9")
+        eventually(lambda: "there is no node 9; there are 1, 2, 3, 1001" in quorum.text)
+        assert_interrupt_ends_it_cleanly(quorum, started)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--brokers", 1, "--light-brokers", 1), "--light-brokers with --brokers"),
+        (("--brokers", 51), "less than or equal to 50"),
+    ],
+)
+def test_wrong_options(arguments: tuple[object, ...], message: str, tmp_path: Path) -> None:
+    ran = kraft("up", "--dir", tmp_path / "home", *arguments)
+    assert ran.returncode == 2
+    assert message in ran.stderr
+    assert not (tmp_path / "home").exists()

@@ -1,0 +1,63 @@
+"""Records of topics, written and read by confluent-kafka (librdkafka)."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping, Sequence
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+
+from tests.harness.commands import PATIENCE_S
+
+#: librdkafka logs the connections that it loses to its standard error, unless it has a logger.
+QUIET = logging.getLogger("confluent_kafka.quiet")
+QUIET.setLevel(logging.CRITICAL)
+
+
+def produce(servers: str, topic: str, values: Sequence[bytes], partition: int = 0) -> None:
+    """Write values to a partition, each acknowledged by all replicas in sync."""
+    refused: list[KafkaError] = []
+    acknowledged: list[bytes] = []
+
+    def delivered(error: KafkaError | None, message: Message) -> None:
+        if error is None:
+            acknowledged.append(message.value() or b"")
+        else:
+            refused.append(error)
+
+    config = {"bootstrap.servers": servers, "enable.idempotence": True, "acks": "all"}
+    producer = Producer(config, logger=QUIET)
+    for value in values:
+        producer.produce(topic, value, partition=partition, on_delivery=delivered)
+    producer.flush(PATIENCE_S)
+    assert not refused, refused
+    assert acknowledged == list(values)
+
+
+def consumed(
+    servers: str, topic: str, ends: Mapping[int, int], *, patience_s: float = PATIENCE_S
+) -> dict[int, list[tuple[int, bytes]]]:
+    """Return the offset and value of each record, by partition, up to ``ends``."""
+    config = {"bootstrap.servers": servers, "group.id": "reader", "enable.auto.commit": False}
+    consumer = Consumer(config, logger=QUIET)
+    found: dict[int, list[tuple[int, bytes]]] = {partition: [] for partition in ends}
+    try:
+        consumer.assign([TopicPartition(topic, partition, 0) for partition in ends])
+        deadline = time.monotonic() + patience_s
+        while any(
+            end and (not (seen := found[id]) or seen[-1][0] < end - 1) for id, end in ends.items()
+        ):
+            assert time.monotonic() < deadline, (
+                f"{topic}: read up to { ({id: len(seen) for id, seen in found.items()}) } of {ends}"
+            )
+            for message in consumer.consume(10_000, 0.2):
+                if (error := message.error()) is not None:
+                    raise KafkaException(error)
+                offset, partition = message.offset(), message.partition()
+                assert offset is not None
+                assert partition is not None
+                found[partition].append((offset, message.value() or b""))
+    finally:
+        consumer.close()
+    return found
