@@ -34,6 +34,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from benchmarks.conftest import FULL, Sizes
+from benchmarks.loopback_client import LoopbackClient
 from benchmarks.machine import cpu_seconds_of
 from benchmarks.timings import summary
 from kraft._core.bytes.file_slice import FileSlice
@@ -67,15 +68,12 @@ class Loads:
     """The compiled client, and the servers that it measures."""
 
     def __init__(self, directory: Path, round_s: float) -> None:
-        self.peer = directory / "loopback_peer"
         self.file = directory / "segment"
         self._request = directory / "request"
         self._round_s = round_s
         cores = sorted(os.sched_getaffinity(0))
-        self._client_core = str(cores[-1])
+        self._client = LoopbackClient(directory, ("taskset", "-c", str(cores[-1])))
         self._server_cores = ",".join(map(str, cores[: max(1, min(2, len(cores) - 1))]))
-        source = ROOT / "benchmarks" / "loopback_peer.c"
-        subprocess.run(["gcc", "-O2", "-Wall", "-o", self.peer, source], check=True)
         self.file.write_bytes(bytes(range(256)) * (FILE_MIB * MIB // 256))
         self._request.write_bytes(request_frame(FETCH, 12, 7, "client", bytes(40)))
 
@@ -88,7 +86,7 @@ class Loads:
     @contextlib.contextmanager
     def floor(self) -> Iterator[Server]:
         size = str(self._request.stat().st_size)
-        with self._running([str(self.peer), "serve", str(self.file), str(MIB), size]) as server:
+        with self._running([str(self._client.path), "serve", str(self.file), str(MIB), size]) as server:
             yield server
 
     @contextlib.contextmanager
@@ -119,13 +117,10 @@ class Loads:
 
     def _round(self, server: Server, connections: int, ahead: int) -> tuple[float, float]:
         """Return the seconds and the server's CPU seconds of a response."""
-        command = ["taskset", "-c", self._client_core, str(self.peer), "load", str(server.port)]
-        command += [str(connections), str(ahead), str(self._round_s), str(self._request)]
         before = cpu_seconds_of(server.pid)
-        printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        load = self._client.run(server.port, connections, ahead, self._round_s, self._request)
         cpu_s = cpu_seconds_of(server.pid) - before
-        responses, seconds, responses_with_warmup = printed.split()
-        return float(seconds) / int(responses), cpu_s / int(responses_with_warmup)
+        return load.seconds / load.responses, cpu_s / load.responses_with_warmup
 
 
 @pytest.fixture

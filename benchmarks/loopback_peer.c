@@ -1,12 +1,18 @@
-/* The floor of a fetch over loopback, and the client of both sides of bench_data_loop.
+/* The floor of a fetch over loopback, and the client of all servers of bench_data_loop and
+   bench_broker_data.
 
    serve FILE SIZE REQUEST  print a port; answer every REQUEST bytes of a connection with a size
                             field and the next SIZE bytes of FILE, again from its start after
                             its end, by sendfile from one epoll loop
-   load PORT CONNECTIONS AHEAD SECONDS REQUEST_FILE
-                            send the request AHEAD times on each connection, and again for each
-                            response; print the responses and seconds after the first tenth of
-                            the time, and all responses */
+   load PORT CONNECTIONS AHEAD SECONDS REQUESTS_FILE
+                            keep AHEAD requests in flight on each connection: those of the file
+                            in turn, each with its size field. Print the responses, the bytes
+                            of their bodies and the seconds after the first tenth of the time,
+                            and how many responses there were in all; then the microseconds
+                            that each of the counted responses took
+
+   At the end of its time load waits for the responses that are due, which do not count, so that
+   a server is idle when the next one is measured. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -23,7 +29,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { EVENTS = 64, CHUNK = 256 * 1024, MOST_REQUEST = 64 * 1024 };
+enum { EVENTS = 64, CHUNK = 256 * 1024, MOST_AHEAD = 64 };
 
 struct connection {
     int fd;
@@ -32,6 +38,12 @@ struct connection {
     long left;        /* of the response */
     off_t at;         /* of the next byte in the file */
     uint8_t size[4];
+    int owed;         /* load: requests to send */
+    int due;          /* load: responses to requests that were begun */
+    size_t sending;   /* load: position in the requests, and the end of this request */
+    size_t sending_end;
+    int first;        /* load: of `begun`, a ring, the oldest one without a response */
+    double begun[MOST_AHEAD];
 };
 
 static char buffer[CHUNK];
@@ -120,29 +132,62 @@ static double seconds(void) {
     return now.tv_sec + now.tv_nsec * 1e-9;
 }
 
+static uint8_t *requests;
+static size_t requests_size;
+
+static void read_requests(const char *path) {
+    int file = open(path, O_RDONLY);
+    check(file >= 0, path);
+    requests_size = lseek(file, 0, SEEK_END);
+    requests = malloc(requests_size);
+    check(pread(file, requests, requests_size, 0) == (ssize_t)requests_size, path);
+    close(file);
+}
+
+static size_t size_at(const uint8_t *field) {
+    uint32_t size;
+    memcpy(&size, field, 4);
+    return ntohl(size);
+}
+
+/* Sends the requests that are owed, as far as the socket takes them. */
+static void send_owed(struct connection *one) {
+    while (one->owed) {
+        if (one->sending == one->sending_end) {
+            one->sending %= requests_size;
+            one->sending_end = one->sending + 4 + size_at(requests + one->sending);
+            one->begun[(one->first + one->due++) % MOST_AHEAD] = seconds();
+        }
+        ssize_t now = send(one->fd, requests + one->sending, one->sending_end - one->sending, 0);
+        if (now < 0)
+            return;
+        one->sending += now;
+        one->owed -= one->sending == one->sending_end;
+    }
+}
+
 static void load(int port, int connections, int ahead, double wanted_s, const char *path) {
-    static char request[MOST_REQUEST];
-    int poll = epoll_create1(0), file = open(path, O_RDONLY);
-    ssize_t length = read(file, request, sizeof request);
+    int poll = epoll_create1(0), due = connections * ahead;
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons(port),
                              .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     struct epoll_event events[EVENTS];
-    long responses = 0, skipped = 0;
-    double begin, counted, now;
-    check(length > 0, path);
-    begin = counted = now = seconds();
+    long responses = 0, taken = 0, bytes = 0, room = 1 << 16;
+    float *taken_us = malloc(room * sizeof *taken_us);
+    double begin, counted = 0, now = 0, last;
+    check(0 < ahead && ahead <= MOST_AHEAD, "ahead");
+    read_requests(path);
+    begin = last = seconds();
     for (int i = 0; i < connections; i++) {
         int fd = socket(AF_INET, SOCK_STREAM, 0);
         check(connect(fd, (void *)&at, sizeof at) == 0, "connect");
-        watch(poll, fd, EPOLLIN);
-        for (int sent = 0; sent < ahead; sent++)
-            check(write(fd, request, length) == length, "write");
+        watch(poll, fd, EPOLLIN | EPOLLOUT | EPOLLET)->owed = ahead;
     }
-    while (now < begin + wanted_s) {
+    while (due) {
         int count = epoll_wait(poll, events, EVENTS, -1);
         for (int i = 0; i < count; i++) {
             struct connection *one = events[i].data.ptr;
             for (;;) {
+                send_owed(one);
                 int is_field = one->left == 0;
                 void *target = is_field ? (void *)(one->size + one->received) : buffer;
                 long most = is_field ? 4 - one->received : one->left < CHUNK ? one->left : CHUNK;
@@ -152,25 +197,36 @@ static void load(int port, int connections, int ahead, double wanted_s, const ch
                     break;
                 if (is_field) {
                     one->received += got;
-                    if (one->received == 4) {
-                        uint32_t field;
-                        memcpy(&field, one->size, 4);
-                        one->left = ntohl(field);
-                        one->received = 0;
-                    }
+                    if (one->received < 4)
+                        continue;
+                    one->left = size_at(one->size);
+                    one->received = 0;
                 } else if ((one->left -= got) == 0) {
+                    now = seconds();
                     responses++;
-                    check(write(one->fd, request, length) == length, "write");
+                    one->due--;
+                    if (now < begin + wanted_s)
+                        one->owed++;
+                    else
+                        due--;
+                    if (counted && now < begin + wanted_s) {
+                        if (taken == room)
+                            taken_us = realloc(taken_us, (room *= 2) * sizeof *taken_us);
+                        taken_us[taken++] = (now - one->begun[one->first]) * 1e6;
+                        bytes += size_at(one->size);
+                        last = now;
+                    } else if (!counted && now >= begin + wanted_s / 10) {
+                        counted = last = now;
+                    }
+                    one->first = (one->first + 1) % MOST_AHEAD;
                 }
             }
         }
-        now = seconds();
-        if (counted == begin && now >= begin + wanted_s / 10 && now < begin + wanted_s / 2) {
-            skipped = responses;
-            counted = now;
-        }
     }
-    printf("%ld %.6f %ld\n", responses - skipped, now - counted, responses);
+    printf("%ld %ld %.6f %ld\n", taken, bytes, last - counted, responses);
+    for (long i = 0; i < taken; i++)
+        printf("%.0f ", taken_us[i]);
+    printf("\n");
 }
 
 int main(int count, char **given) {
