@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from benchmarks.broker_bars import BROKER_ROWS
+from benchmarks.broker_data_bars import BROKER_DATA_ROWS
 from benchmarks.conditions import (
     Row,
     Verdict,
@@ -568,6 +569,7 @@ def judged(
     + QUORUM_ROWS
     + NETWORK_ROWS
     + BROKER_ROWS
+    + BROKER_DATA_ROWS
     + DATA_LOOP_ROWS
     + FOLLOW_ROWS
     + SWEEP_ROWS

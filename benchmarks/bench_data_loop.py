@@ -86,7 +86,9 @@ class Loads:
     @contextlib.contextmanager
     def floor(self) -> Iterator[Server]:
         size = str(self._request.stat().st_size)
-        with self._running([str(self._client.path), "serve", str(self.file), str(MIB), size]) as server:
+        with self._running(
+            [str(self._client.path), "serve", str(self.file), str(MIB), size]
+        ) as server:
             yield server
 
     @contextlib.contextmanager

@@ -8,7 +8,6 @@ asks the brokers by JMX which metadata they have applied.
 from __future__ import annotations
 
 import re
-import shutil
 import signal
 import time
 from collections.abc import Callable
@@ -17,7 +16,7 @@ from subprocess import Popen
 from types import TracebackType
 from typing import Self, TypeVar
 
-from benchmarks.network_quorums import TIMEOUT_S, NetworkQuorum, stamp_of
+from benchmarks.network_quorums import TIMEOUT_S, NetworkQuorum, java_command, stamp_of
 from kraft.network.controller_connection import Address
 from kraft.server.local_quorum import LOOPBACK, free_ports
 from tests.harness.commands import logged
@@ -27,6 +26,13 @@ from tests.harness.line_process import LineProcess
 
 FIRST_BROKER_ID = 101
 COUNT = 3
+#: At the usual level these log several lines for each partition.
+QUIET_LOGGERS = (
+    "state.change.logger",
+    "kafka.log",
+    "kafka.cluster",
+    "org.apache.kafka.storage",
+)
 #: A broker closes or recovers the logs of all its partitions.
 RESTART_S = 600.0
 T = TypeVar("T")
@@ -67,21 +73,7 @@ class KafkaBroker:
 
     def start(self) -> None:
         """Start the process and return at once."""
-        jvm = (
-            *("-Xmx2g", "-Xms2g", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20"),
-            *("-XX:InitiatingHeapOccupancyPercent=35", "-XX:+ExplicitGCInvokesConcurrent"),
-            "-Djava.awt.headless=true",
-            "-Dorg.slf4j.simpleLogger.showDateTime=true",
-            "-Dorg.slf4j.simpleLogger.dateTimeFormat=yyyy-MM-dd HH:mm:ss,SSS",
-            # At the usual level these log several lines for each partition.
-            "-Dorg.slf4j.simpleLogger.log.state.change.logger=warn",
-            "-Dorg.slf4j.simpleLogger.log.kafka.log=warn",
-            "-Dorg.slf4j.simpleLogger.log.org.apache.kafka.storage=warn",
-            "-Dorg.slf4j.simpleLogger.log.kafka.cluster=warn",
-        )
-        command = self._jars.command("kafka.Kafka", self._config, jvm=jvm)
-        if setpriv := shutil.which("setpriv"):
-            command = [setpriv, "--pdeathsig", "KILL", *command]
+        command = java_command(self._jars, self._config, "2g", QUIET_LOGGERS)
         self.process = logged(command, self.log, cwd=self._home)
 
     def stop(self) -> None:

@@ -133,16 +133,31 @@ def at_most_gib(limit: float) -> Condition:
     return no_more(limit, f"<= {limit:g} GiB", "{:.2f} GiB", lambda ours: ours.bytes / 2**30)
 
 
-def no_worse_p99() -> Condition:
-    """The 99th percentile of single actions is not above the peer's."""
+def no_worse_p99(times: float = 1) -> Condition:
+    """The 99th percentile of single actions is at most this many times the peer's."""
 
     def judge(run: Run, row: Row) -> Verdict:
         ours = run.of(row.kraft, row.total)
         theirs = run.of(row.peer, row.total) if row.peer else None
-        asked = f"p99 <= that of {row.peer}"
+        asked = f"p99 <= {'that' if times == 1 else f'{times:g}x that'} of {row.peer}"
         if ours is None or theirs is None:
             return Verdict(asked, "", None)
-        return Verdict(asked, f"{ours.p99_s * 1e3:.1f} ms", ours.p99_s <= theirs.p99_s)
+        return Verdict(asked, f"{ours.p99_s * 1e3:.1f} ms", ours.p99_s <= times * theirs.p99_s)
+
+    return judge
+
+
+def no_more_cpu() -> Condition:
+    """An item takes at most the CPU time of the peer's."""
+
+    def judge(run: Run, row: Row) -> Verdict:
+        ours = run.of(row.kraft, row.total)
+        theirs = run.of(row.peer, row.total) if row.peer else None
+        asked = f"CPU <= that of {row.peer}"
+        if ours is None or theirs is None or not theirs.cpu_s:
+            return Verdict(asked, "", None)
+        ratio = ours.cpu_s / ours.count / (theirs.cpu_s / theirs.count)
+        return Verdict(asked, f"{ratio:.2f}x", ratio <= 1)
 
     return judge
 

@@ -43,9 +43,7 @@ class LoopbackClient:
         command = [*self._prefix, str(self.path), "load", *given]
         return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
-    def run(
-        self, port: int, connections: int, ahead: int, seconds: float, requests: Path
-    ) -> Load:
+    def run(self, port: int, connections: int, ahead: int, seconds: float, requests: Path) -> Load:
         return ended(self.begin(port, connections, ahead, seconds, requests))
 
 

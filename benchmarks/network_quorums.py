@@ -13,7 +13,7 @@ import shutil
 import socket
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from compileall import compile_dir
 from contextlib import suppress
 from dataclasses import dataclass
@@ -265,43 +265,58 @@ class KafkaQuorum(NetworkQuorum):
         super().__init__(nodes, security)
 
     def start_node(self, node: LocalNode) -> None:
-        jvm = (
-            *(f"-Xmx{self.heap}", f"-Xms{self.heap}", "-server", "-XX:+UseG1GC"),
-            *("-XX:MaxGCPauseMillis=20", "-XX:InitiatingHeapOccupancyPercent=35"),
-            *("-XX:+ExplicitGCInvokesConcurrent", "-XX:MaxInlineLevel=15"),
-            "-Djava.awt.headless=true",
-            "-Dorg.slf4j.simpleLogger.showDateTime=true",
-            "-Dorg.slf4j.simpleLogger.dateTimeFormat=yyyy-MM-dd HH:mm:ss,SSS",
-            # At its usual level it logs a line for each partition of each record.
-            "-Dorg.slf4j.simpleLogger.log.org.apache.kafka.controller=warn",
+        # At its usual level it logs a line for each partition of each record.
+        command = java_command(
+            self._jars, node.config_path, self.heap, ("org.apache.kafka.controller",)
         )
-        command = self._jars.command("kafka.Kafka", node.config_path, jvm=jvm)
-        if setpriv := shutil.which("setpriv"):
-            # A killed benchmark leaves no JVM with gigabytes of heap.
-            command = [setpriv, "--pdeathsig", "KILL", *command]
         node.process = logged(command, node.log_path, cwd=node.config_path.parent)
 
     def metadata_directory(self, node: LocalNode) -> Path:
         return node.config_path.parent / "data" / "__cluster_metadata-0"
 
     def memory(self, node: LocalNode) -> JavaMemory:
-        """Return the memory of a node after a full collection, by jcmd."""
-        tool = str(Path(self._jars.command("")[0]).with_name("jcmd"))
+        """Return the memory of a node after a full collection."""
+        return java_memory(self._jars, pid_of(node))
 
-        def ask(*words: str) -> str:
-            asked = [tool, str(pid_of(node)), *words]
-            return subprocess.run(asked, capture_output=True, text=True, check=True).stdout
 
-        # A class histogram of live objects begins with a full, stop-the-world collection.
-        ask("GC.class_histogram")
-        info = ask("GC.heap_info")
-        heap = re.search(r"total \d+K, used (\d+)K", info)
-        classes = re.search(r"Metaspace\s+used (\d+)K", info)
-        code = re.findall(r"size=\d+Kb used=(\d+)Kb", ask("Compiler.codecache"))
-        assert heap is not None
-        assert classes is not None
-        beside = int(classes[1]) + sum(map(int, code))
-        return JavaMemory(int(heap[1]) * 1024, beside * 1024)
+def java_command(jars: Jars, config: Path, heap: str, quiet: Sequence[str]) -> list[str]:
+    """Return the command of a node of Kafka's, with the options of its start script.
+
+    The loggers of ``quiet`` log warnings only.
+    """
+    jvm = (
+        *(f"-Xmx{heap}", f"-Xms{heap}", "-server", "-XX:+UseG1GC"),
+        *("-XX:MaxGCPauseMillis=20", "-XX:InitiatingHeapOccupancyPercent=35"),
+        *("-XX:+ExplicitGCInvokesConcurrent", "-XX:MaxInlineLevel=15"),
+        "-Djava.awt.headless=true",
+        "-Dorg.slf4j.simpleLogger.showDateTime=true",
+        "-Dorg.slf4j.simpleLogger.dateTimeFormat=yyyy-MM-dd HH:mm:ss,SSS",
+        *(f"-Dorg.slf4j.simpleLogger.log.{name}=warn" for name in quiet),
+    )
+    command = jars.command("kafka.Kafka", config, jvm=jvm)
+    setpriv = shutil.which("setpriv")
+    # A killed benchmark leaves no JVM with gigabytes of heap.
+    return [setpriv, "--pdeathsig", "KILL", *command] if setpriv else command
+
+
+def java_memory(jars: Jars, pid: int) -> JavaMemory:
+    """Return the memory of a process after a full collection, by jcmd."""
+    tool = str(Path(jars.command("")[0]).with_name("jcmd"))
+
+    def ask(*words: str) -> str:
+        asked = [tool, str(pid), *words]
+        return subprocess.run(asked, capture_output=True, text=True, check=True).stdout
+
+    # A class histogram of live objects begins with a full, stop-the-world collection.
+    ask("GC.class_histogram")
+    info = ask("GC.heap_info")
+    heap = re.search(r"total \d+K, used (\d+)K", info)
+    classes = re.search(r"Metaspace\s+used (\d+)K", info)
+    code = re.findall(r"size=\d+Kb used=(\d+)Kb", ask("Compiler.codecache"))
+    assert heap is not None
+    assert classes is not None
+    beside = int(classes[1]) + sum(map(int, code))
+    return JavaMemory(int(heap[1]) * 1024, beside * 1024)
 
 
 def pid_of(node: LocalNode) -> int:

@@ -35,6 +35,7 @@ from benchmarks.bars import (
     judged,
 )
 from benchmarks.broker_bars import BROKER_ROWS
+from benchmarks.broker_data_bars import BROKER_DATA_ROWS
 from benchmarks.conditions import Row
 from benchmarks.data_loop_bars import DATA_LOOP_ROWS
 from benchmarks.kept import kept
@@ -57,6 +58,7 @@ GROUPS = (
     ("The quorum", QUORUM_ROWS),
     ("Controllers over the network", NETWORK_ROWS),
     ("Apache Kafka's brokers on the controllers", BROKER_ROWS),
+    ("The broker", BROKER_DATA_ROWS),
     ("A broker's connections", DATA_LOOP_ROWS),
     ("Live metadata and commands", FOLLOW_ROWS),
     ("Sweeps", SWEEP_ROWS),
