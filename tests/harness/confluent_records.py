@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
@@ -35,21 +35,22 @@ def produce(servers: str, topic: str, values: Sequence[bytes], partition: int = 
     assert acknowledged == list(values)
 
 
-def consumed(
-    servers: str, topic: str, ends: Mapping[int, int], *, patience_s: float = PATIENCE_S
-) -> dict[int, list[tuple[int, bytes]]]:
-    """Return the offset and value of each record, by partition, up to ``ends``."""
+def consumed(servers: str, topic: str, partitions: int = 1) -> dict[int, list[tuple[int, bytes]]]:
+    """Return the offset and value of each record below the high watermark, by partition."""
     config = {"bootstrap.servers": servers, "group.id": "reader", "enable.auto.commit": False}
     consumer = Consumer(config, logger=QUIET)
-    found: dict[int, list[tuple[int, bytes]]] = {partition: [] for partition in ends}
+    found: dict[int, list[tuple[int, bytes]]] = {id: [] for id in range(partitions)}
     try:
-        consumer.assign([TopicPartition(topic, partition, 0) for partition in ends])
-        deadline = time.monotonic() + patience_s
-        while any(
-            end and (not (seen := found[id]) or seen[-1][0] < end - 1) for id, end in ends.items()
-        ):
+        ends = {
+            id: consumer.get_watermark_offsets(TopicPartition(topic, id), PATIENCE_S)[1]
+            for id in found
+        }
+        consumer.assign([TopicPartition(topic, id, 0) for id in found])
+        deadline = time.monotonic() + PATIENCE_S
+        while any(end and not _reaches(found[id], end) for id, end in ends.items()):
+            seen = {id: len(records) for id, records in found.items()}
             assert time.monotonic() < deadline, (
-                f"{topic}: read up to { ({id: len(seen) for id, seen in found.items()}) } of {ends}"
+                f"{topic}: {seen} records were read, ends are {ends}"
             )
             for message in consumer.consume(10_000, 0.2):
                 if (error := message.error()) is not None:
@@ -61,3 +62,7 @@ def consumed(
     finally:
         consumer.close()
     return found
+
+
+def _reaches(records: Sequence[tuple[int, bytes]], end: int) -> bool:
+    return bool(records) and records[-1][0] >= end - 1

@@ -1,0 +1,137 @@
+"""Idempotent producers that number their records, and the check that a topic has each once.
+
+Each producer numbers the records of each partition from 0 on. No delivery may fail: then the
+partitions must have all numbers, each once and in order, and the acknowledged ones at the offsets
+that were acknowledged.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+
+from confluent_kafka import KafkaError, Message, Producer
+
+from tests.harness.commands import eventually
+from tests.harness.confluent_records import QUIET
+
+Partition = tuple[str, int]
+#: Above the time of all faults of one round, after which everything is written.
+_DELIVERY_TIMEOUT_MS = 300_000
+_VALUE_SIZE = 200
+_MOST_WAITING = 20_000
+_EVERY_S = 0.01
+
+
+class NumberedLoad:
+    """Producers on a thread of their own, which write to every partition of ``topics``."""
+
+    def __init__(self, servers: str, topics: Mapping[str, int], producers: int = 2) -> None:
+        """``topics``: the number of partitions of each topic."""
+        self._partitions = [(name, id) for name, count in topics.items() for id in range(count)]
+        config = {
+            "bootstrap.servers": servers,
+            "enable.idempotence": True,
+            "acks": "all",
+            "message.timeout.ms": _DELIVERY_TIMEOUT_MS,
+            "queue.buffering.max.messages": _MOST_WAITING,
+            "linger.ms": 2,
+            "reconnect.backoff.max.ms": 500,
+            "retry.backoff.max.ms": 500,
+        }
+        self._producers = [Producer(config, logger=QUIET) for _ in range(producers)]
+        #: Numbers given out, by producer and partition.
+        self._given: Counter[tuple[int, Partition]] = Counter()
+        #: The offset of each number, by producer and partition.
+        self._acknowledged: defaultdict[tuple[int, Partition], dict[int, int]]
+        self._acknowledged = defaultdict(dict)
+        self._failed: list[str] = []
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    @property
+    def acknowledged_count(self) -> int:
+        return sum(len(offsets) for offsets in list(self._acknowledged.values()))
+
+    def await_progress(self) -> None:
+        """Wait until each producer has an acknowledgement in each partition for a later record."""
+        before = dict(self._given)
+
+        def has_progress() -> bool:
+            self.check()
+            return all(
+                self._acknowledged[key] and max(self._acknowledged[key]) >= number
+                for key, number in before.items()
+            )
+
+        eventually(has_progress)
+
+    def check(self) -> None:
+        """Fail if a delivery failed."""
+        assert not self._failed, self._failed[:10]
+        assert self._thread.is_alive() or self._is_over.is_set(), "the producers' thread has ended"
+
+    def stop(self) -> None:
+        """Write no more, and wait for the acknowledgement of every record."""
+        self._is_over.set()
+        self._thread.join()
+        for producer in self._producers:
+            left = producer.flush(_DELIVERY_TIMEOUT_MS / 1000)
+            assert left == 0, f"{left} records are not acknowledged"
+        self.check()
+        assert self.acknowledged_count == self._given.total()
+
+    def _run(self) -> None:
+        while not self._is_over.wait(_EVERY_S):
+            for number, producer in enumerate(self._producers):
+                for partition in self._partitions:
+                    self._produce(number, producer, partition)
+                producer.poll(0)
+
+    def _produce(self, index: int, producer: Producer, partition: Partition) -> None:
+        key = (index, partition)
+        number = self._given[key]
+
+        def delivered(error: KafkaError | None, message: Message) -> None:
+            offset = message.offset()
+            if error is not None or offset is None:
+                self._failed.append(f"record {number} of {key}: {error}")
+            else:
+                self._acknowledged[key][number] = offset
+
+        value = f"{index} {number} ".encode().ljust(_VALUE_SIZE, b".")
+        try:
+            producer.produce(partition[0], value, partition=partition[1], on_delivery=delivered)
+        except BufferError:
+            return
+        self._given[key] += 1
+
+    def check_records(self, partition: Partition, records: Sequence[tuple[int, bytes]]) -> None:
+        """Check the records of a partition, from its first one on, against what was written."""
+        found: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
+        for offset, value in records:
+            producer, number, _ = value.split(b" ", 2)
+            found[int(producer)].append((int(number), offset))
+        for index in range(len(self._producers)):
+            key = (index, partition)
+            numbers = [each for each, _ in found[index]]
+            offsets = dict(found[index])
+            wrong = [
+                (each, offset, offsets.get(each))
+                for each, offset in self._acknowledged[key].items()
+                if offsets.get(each) != offset
+            ]
+            assert not wrong, f"{key}: (number, acknowledged offset, found at) {wrong[:10]}"
+            misplaced = next((at for at, each in enumerate(numbers) if at != each), None)
+            assert misplaced is None, f"{key}: at {misplaced} are {numbers[misplaced:][:10]}"
+
+    def counts(self) -> dict[Partition, int]:
+        """Return the number of records of each partition."""
+        return {
+            partition: sum(self._given[index, partition] for index in range(len(self._producers)))
+            for partition in self._partitions
+        }
