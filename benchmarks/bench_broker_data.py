@@ -13,7 +13,7 @@ round the high watermarks show whether all that was acknowledged is there.
                        connection; `bench_data_loop` has the bare sendfile
 ``broker_replicated``  acks=all on 3 nodes, 100 producers with a batch of 1 KiB each in flight, 12
                        partitions
-``broker_partitions``  requests of 100 small batches, each to another of 10,000 partitions
+``broker_partitions``  requests of small batches to the 100 partitions of a topic; 100 such topics
 ``broker_start``       from the start of the process until the broker is RUNNING, with 15,000
                        partitions, after a controlled shutdown
 ``broker_start_100k``  the same with 100,000, without a peer
@@ -25,6 +25,7 @@ round the high watermarks show whether all that was acknowledged is there.
 
 from __future__ import annotations
 
+import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -61,7 +62,6 @@ from kraft.protocol.produce import (
 from kraft.records import Uuid
 from kraft.server.descriptors import raise_soft_limit
 from tests.harness.kafka_jars import MissingToolError
-from tests.harness.produced_batches import NOW_MS
 
 KIB = 1024
 MIB = 1 << 20
@@ -73,7 +73,6 @@ FETCH_AHEAD = 1
 FETCHED_MIB = 256
 PRODUCERS = 100
 REPLICATED = 12
-BATCHES_OF_REQUEST = 100
 PARTITIONS_OF_TOPIC = 100
 #: A request creates 3,000 partitions: Kafka rejects one that writes more than 10,000 records.
 TOPICS_OF_REQUEST = 30
@@ -113,8 +112,11 @@ class Figures:
 
 
 def batch_of(size: int, value_size: int = RECORD) -> Batch:
-    """Return a batch of about ``size`` bytes, with records of one size."""
-    builder = BatchBuilder(0, -1, NOW_MS)
+    """Return a batch of about ``size`` bytes, with records of one size.
+
+    Its time is now: retention deletes records that are older than a week.
+    """
+    builder = BatchBuilder(0, -1, int(time.time() * 1000))
     dice = np.random.default_rng(size)
     records = 0
     while not records or builder.size + value_size < size:
@@ -342,22 +344,28 @@ def bench_replicated(loads: Loads) -> None:
 def bench_partitions(loads: Loads) -> None:
     batch = batch_of(200, 100)
     topics = 100 if loads.sizes == FULL else 10
+    partitions = range(PARTITIONS_OF_TOPIC)
     frames: dict[str, list[bytes]] = {}
+    # Requests to each topic so far.
+    answered: dict[str, npt.NDArray[np.int64]] = {}
     with loads.clusters(1) as clusters:
         for cluster in clusters:
-            partitions = range(BATCHES_OF_REQUEST)
-            frames[cluster.kind] = [
-                produce_frame(id, partitions, batch, ACKS_LEADER)
-                for id in create_many(cluster, topics)
-            ]
+            ids = create_many(cluster, topics)
+            frames[cluster.kind] = [produce_frame(id, partitions, batch, ACKS_LEADER) for id in ids]
+            answered[cluster.kind] = np.zeros(topics, np.int64)
 
         def measure(cluster: BrokerCluster) -> RoundOfLoad:
-            measured, _, _ = loads.run(cluster, [frames[cluster.kind]], 1, AHEAD)
+            measured, responses, _ = loads.run(cluster, [frames[cluster.kind]], 1, AHEAD)
+            asked = answered[cluster.kind]
+            asked += np.bincount(np.arange(responses) % topics, minlength=topics)
+            for number, requests in enumerate(asked):
+                records = int(requests) * len(partitions) * batch.records
+                expect(cluster, f"many-{number}", [partitions], records)
             return measured
 
         loads.in_turns(
             "broker_partitions", clusters, measure, unit="batches",
-            count=BATCHES_OF_REQUEST, size=len(batch.data) * BATCHES_OF_REQUEST,
+            count=len(partitions), size=len(batch.data) * len(partitions),
         )  # fmt: skip
 
 
