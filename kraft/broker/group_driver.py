@@ -47,7 +47,6 @@ from kraft.broker.groups import (
 )
 from kraft.broker.groups.error_responses import delete_error, error_response, fetch_error
 from kraft.broker.groups.requests import GroupRequest, GroupResponse
-from kraft.broker.offsets_topic_creation import CreationChannel, OffsetsTopicCreation
 from kraft.broker.replication.messages import PartitionId, ProducedPartition
 from kraft.broker.replication.partition import ALL_IN_SYNC, HostedPartition, RejectedOperationError
 from kraft.broker.replication.ports import DataSlice
@@ -149,7 +148,7 @@ class _Chunk(NamedTuple):
 class GroupDriver:
     """The group coordinators of one broker. Create it on the event loop.
 
-    ``controller`` is a connection to the controllers, by which the topic is created.
+    ``create_topic`` asks the controller to create ``__consumer_offsets``, unless it is asked.
     """
 
     name = "GroupCoordinator"
@@ -158,13 +157,13 @@ class GroupDriver:
         self,
         replicas: OffsetsReplicas,
         settings: GroupSettings,
-        controller: CreationChannel,
+        create_topic: Callable[[], None],
         *,
         clock_ms: Callable[[], float] = wall_clock_ms,
     ) -> None:
         self._replicas = replicas
         self._settings = settings
-        self._creation = OffsetsTopicCreation(settings.offsets_topic, controller)
+        self._create_topic = create_topic
         self._clock_ms = clock_ms
         self._loop = asyncio.get_running_loop()
         self._coordinators = GroupCoordinators(
@@ -196,7 +195,7 @@ class GroupDriver:
     def create_offsets_topic(self) -> None:
         """Ask the controller to create ``__consumer_offsets``, unless it is being asked."""
         if not self._is_closed:
-            self._creation.begin()
+            self._create_topic()
 
     def handle(
         self, context: ClientContext, request: GroupRequest
@@ -494,7 +493,6 @@ class GroupDriver:
             return
         self._is_closed = True
         self._replicas.after_step.remove(self._settle)
-        self._creation.close()
         for task in (self._loading, self._following, self._timer):
             if task is not None:
                 task.cancel()

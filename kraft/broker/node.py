@@ -24,11 +24,12 @@ from functools import partial
 from kraft._core.log.segment import SegmentPool
 from kraft.broker.apis.broker_apis import broker_handlers
 from kraft.broker.apis.forwarding import AdminForwarding, advertised_apis
-from kraft.broker.apis.topic_creation import InternalTopic, NewTopicSettings, TopicCreation
+from kraft.broker.apis.topic_creation import NewTopicSettings, TopicCreation
 from kraft.broker.config import BrokerSettings
 from kraft.broker.controller_channel import ControllerChannel
 from kraft.broker.group_driver import GroupDriver
 from kraft.broker.group_settings import GroupSettings
+from kraft.broker.groups import OFFSETS_TOPIC
 from kraft.broker.lifecycle import BrokerLifecycle, BrokerState
 from kraft.broker.log.log_directory import LogDirectory
 from kraft.broker.log.log_manager import LogManager
@@ -214,7 +215,9 @@ class RunningBroker:
             request_timeout_ms=settings.replica_socket_timeout_ms,
         )
         groups = GroupSettings.of(config)
-        self.groups = GroupDriver(self.replicas, groups, self._controller_channel("offsets-topic"))
+        self.groups = GroupDriver(
+            self.replicas, groups, lambda: self.creation.create((OFFSETS_TOPIC,))
+        )
         #: None before the registration.
         self.lifecycle: BrokerLifecycle | None = None
         self._heartbeats = self._controller_channel("heartbeat")
@@ -322,13 +325,7 @@ class RunningBroker:
             settings.num_partitions,
             settings.default_replication_factor,
             self._settings.request_timeout_ms,
-            {
-                offsets.name: InternalTopic(
-                    offsets.num_partitions,
-                    offsets.replication_factor,
-                    {each.name: each.value or "" for each in offsets.configs},
-                )
-            },
+            {offsets.name: offsets},
         )
 
     # -- start

@@ -173,7 +173,9 @@ class DataCluster:
         apis = {each.api.key: each for each in broker_apis(runner, "", local)}
 
         async def answer(api: Api, version: int, body: bytes) -> bytes:
-            return (await apis[api.key].reply(CallContext(version, api.name), body)).body
+            reply = await apis[api.key].reply(CallContext(version, api.name), body)
+            assert isinstance(reply.body, bytes)
+            return reply.body
 
         self.links.answer_of[CONTROLLER] = answer
         self.brokers = {id: DataBroker(self, id, path / f"broker-{id}") for id in ids}

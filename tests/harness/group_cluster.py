@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from kraft.broker.apis.find_coordinator import find_coordinator_api
+from kraft.broker.apis.forwarding import AdminForwarding
 from kraft.broker.apis.groups import group_apis
+from kraft.broker.apis.topic_creation import NewTopicSettings, TopicCreation
 from kraft.broker.group_driver import GroupDriver
 from kraft.broker.group_settings import GroupSettings
 from kraft.broker.groups import OFFSETS_TOPIC
@@ -71,7 +73,14 @@ class GroupCluster:
     def attach(self, broker: DataBroker) -> None:
         """Give a started broker its group coordinators."""
         channel = LocalChannel(self.data.links, broker.id, CONTROLLER)
-        groups = self.groups[broker.id] = GroupDriver(broker.driver, SETTINGS, channel)
+        topic = SETTINGS.offsets_topic
+        creation = TopicCreation(
+            AdminForwarding(channel, lambda listener, principal: b""),
+            lambda: NewTopicSettings(internal={topic.name: topic}),
+        )
+        groups = self.groups[broker.id] = GroupDriver(
+            broker.driver, SETTINGS, lambda: creation.create((OFFSETS_TOPIC,))
+        )
         services = GroupApiServices(broker, groups)
         for api in (*group_apis(services), find_coordinator_api(services)):
             broker.apis[api.api.key] = api

@@ -167,7 +167,7 @@ def plain(table: PartitionTable) -> Plain:
     for topic in table.topic_numbers():
         name = table.topic_name(topic)
         ids = table.column("partition")
-        for row in table.topic_rows(topic).tolist():
+        for row in map(int, table.topic_rows(topic)):
             assert table.row_of(topic, int(ids[row])) == row
             key = name, int(ids[row])
             assert key not in partitions
@@ -213,7 +213,7 @@ def plain_image(image: TableImage) -> Plain:
         name = image.topic_name(topic)
         assert image.topic_number(name) == topic
         assert image.topic_number_by_id(image.topic_id_of(topic)) == topic
-        for row in image.topic_rows(topic).tolist():
+        for row in map(int, image.topic_rows(topic)):
             state = image.state_of(row)
             assert state == image.partition(name, int(ids[row]))
             assert {

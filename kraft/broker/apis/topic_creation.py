@@ -19,7 +19,6 @@ from kraft.broker.apis.forwarding import AdminForwarding, ControllerPort
 from kraft.errors import NONE, TOPIC_ALREADY_EXISTS, KraftError, error_name
 from kraft.protocol.create_topics import (
     CREATE_TOPICS,
-    CreatableConfig,
     CreatableTopic,
     CreateTopicsRequestData,
     CreateTopicsResponseData,
@@ -30,24 +29,16 @@ from kraft.server.apis.api import CallContext
 logger = logging.getLogger(__name__)
 
 
-class InternalTopic(NamedTuple):
-    """The layout of a coordinator's topic, as ``offsets.topic.num.partitions`` and others say."""
-
-    num_partitions: int
-    replication_factor: int
-    configs: Mapping[str, str]
-
-
 class NewTopicSettings(NamedTuple):
     """``num.partitions``, ``default.replication.factor`` and ``request.timeout.ms`` of a broker.
 
-    ``internal`` has the layouts of the topics of coordinators, by name.
+    ``internal`` has the topics of coordinators, by name.
     """
 
     num_partitions: int = 1
     default_replication_factor: int = 1
     request_timeout_ms: int = 30_000
-    internal: Mapping[str, InternalTopic] = MappingProxyType({})
+    internal: Mapping[str, CreatableTopic] = MappingProxyType({})
 
 
 class TopicCreation:
@@ -131,11 +122,6 @@ def _version(controller: ControllerPort) -> int:
 
 def _topic(name: str, settings: NewTopicSettings) -> CreatableTopic:
     internal = settings.internal.get(name)
-    if internal is None:
-        return CreatableTopic(name, settings.num_partitions, settings.default_replication_factor)
-    return CreatableTopic(
-        name,
-        internal.num_partitions,
-        internal.replication_factor,
-        configs=[CreatableConfig(*each) for each in internal.configs.items()],
-    )
+    if internal is not None:
+        return internal
+    return CreatableTopic(name, settings.num_partitions, settings.default_replication_factor)

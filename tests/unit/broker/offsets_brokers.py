@@ -12,7 +12,9 @@ from kraft import records
 from kraft._core.codec.message_schema import Uuid
 from kraft._core.codec.metadata_codec import Message
 from kraft.broker.apis.find_coordinator import find_coordinator_api
+from kraft.broker.apis.forwarding import AdminForwarding
 from kraft.broker.apis.groups import group_apis
+from kraft.broker.apis.topic_creation import NewTopicSettings, TopicCreation
 from kraft.broker.group_driver import GroupDriver
 from kraft.broker.group_settings import GroupSettings
 from kraft.broker.groups import OFFSETS_TOPIC
@@ -20,6 +22,7 @@ from kraft.broker.replication.messages import PartitionId, ProducedPartition
 from kraft.broker.replication.replica_manager import ReplicaManager
 from kraft.image.publishing import Image, Phase
 from kraft.image.security import AclOperation, PatternType, PermissionType, ResourceType
+from kraft.protocol.api_versions import PeerVersions
 from kraft.protocol.create_topics import CreatedTopicData, CreateTopicsResponseData
 from kraft.protocol.headers import Api
 from kraft.records import Record
@@ -84,6 +87,7 @@ class Controller:
         self.code = code
         self.answer = asyncio.Event()
         self.waiting = 0
+        self.versions: PeerVersions | None = None
 
     async def call(
         self, api: Api, request: Message, answer: type[Answer], *, timeout_ms: float
@@ -112,7 +116,14 @@ class OffsetsBroker:
         self.joined = brokers[id]
         self.replicas = SteppedReplicas(self.joined)
         self.controller = Controller()
-        self.groups = GroupDriver(self.replicas, settings, self.controller)
+        topic = settings.offsets_topic
+        self.creation = TopicCreation(
+            AdminForwarding(self.controller, lambda listener, principal: b""),
+            lambda: NewTopicSettings(internal={topic.name: topic}),
+        )
+        self.groups = GroupDriver(
+            self.replicas, settings, lambda: self.creation.create((OFFSETS_TOPIC,))
+        )
         self.authorizer = Authorizer() if authorizes else None
         images = self.joined.images
         images.register(self.groups, Phase.COORDINATORS)
@@ -262,6 +273,7 @@ class OffsetsBrokers:
     def close(self) -> None:
         for broker in self.brokers.values():
             broker.groups.close()
+            broker.creation.close()
 
 
 def acl(number: int, user: str, operation: AclOperation, kind: ResourceType, name: str) -> Record:

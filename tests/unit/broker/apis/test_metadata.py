@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kraft.broker.apis.topic_creation import InternalTopic, NewTopicSettings
+from kraft.broker.apis.topic_creation import NewTopicSettings
 from kraft.controller.quotas.limits import QuotaWindows
 from kraft.errors import NONE, UNKNOWN_TOPIC_OR_PARTITION
 from kraft.image.configs import TOPIC
@@ -25,6 +25,7 @@ from kraft.protocol.create_acls import (
     CreateAclsRequestData,
     CreateAclsResponseData,
 )
+from kraft.protocol.create_topics import CreatableConfig, CreatableTopic
 from kraft.protocol.describe_cluster import (
     DESCRIBE_CLUSTER,
     DescribeClusterRequestData,
@@ -255,7 +256,10 @@ def test_the_broker_itself_creates_the_topic_of_a_coordinator(
     run_scenario: RunScenario, tmp_path: Path
 ) -> None:
     offsets = "__consumer_offsets"
-    layout = InternalTopic(5, 1, {"cleanup.policy": "compact", "segment.bytes": "104857600"})
+    configs = {"cleanup.policy": "compact", "segment.bytes": "104857600"}
+    layout = CreatableTopic(
+        offsets, 5, 1, configs=[CreatableConfig(*each) for each in configs.items()]
+    )
     quorum = admin_quorum(tmp_path, settings=AUTHORIZED)
 
     async def scenario() -> None:
@@ -267,7 +271,7 @@ def test_the_broker_itself_creates_the_topic_of_a_coordinator(
         broker.creation.create([offsets])
         await until(lambda: not broker.creation.inflight)
         assert topics(quorum.cluster(1)) == {offsets: 5}
-        assert quorum.cluster(1).state.configs.topic(offsets) == layout.configs
+        assert quorum.cluster(1).state.configs.topic(offsets) == configs
         broker.close()
 
     run_scenario(scenario, quorum)
