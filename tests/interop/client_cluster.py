@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -220,11 +220,14 @@ class ClientCluster:
 
 @contextmanager
 def client_cluster(
-    directory: Path, *format_options: str, add_broker: AddBroker = Cluster.add_broker
+    directory: Path,
+    *format_options: str,
+    add_broker: AddBroker = Cluster.add_broker,
+    settings: Mapping[str, str] | None = None,
 ) -> Iterator[ClientCluster]:
     """Run the cluster, Kafka's Java clients and Kafka's tools."""
     cluster = Cluster(kafka(KAFKA_4), directory, "Y2xpZW50cyBvZiBrYWZrYQ")
-    cluster.settings |= SETTINGS
+    cluster.settings |= {**SETTINGS, **(settings or {})}
     cluster.reserve_controllers(*CONTROLLERS)
     voters = ",".join(
         f"{id}@{HOST}:{port}:{random_uuid()!s}" for id, port in cluster.controller_ports.items()

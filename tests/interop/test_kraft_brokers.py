@@ -56,6 +56,8 @@ GROUPS = f"{TOOLS}.consumer.group.ConsumerGroupCommand"
 OFFSETS = f"{TOOLS}.GetOffsetShell"
 REASSIGN = f"{TOOLS}.reassign.ReassignPartitionsCommand"
 DUMP = f"{TOOLS}.DumpLogSegments"
+#: A broker that starts again registers after the session of its last life.
+SETTINGS = {"broker.session.timeout.ms": "4000", "broker.heartbeat.interval.ms": "500"}
 #: Topics of the tests of directories: small segments; broker 3 has the only replica, or one of 3.
 ALONE, SHARED, MOVED = "alone", "shared", "moved"
 #: The broker whose directory both kinds of broker use.
@@ -68,7 +70,8 @@ LOAD_BATCH = 50
 
 @pytest.fixture(scope="module")
 def clients(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClientCluster]:
-    with client_cluster(tmp_path_factory.mktemp("brokers"), add_broker=add_kraft_broker) as cluster:
+    home = tmp_path_factory.mktemp("brokers")
+    with client_cluster(home, add_broker=add_kraft_broker, settings=SETTINGS) as cluster:
         yield cluster
 
 
