@@ -38,7 +38,7 @@ help:
 	@echo "make simulate               Simulate quorums with faults in virtual time, SEEDS=2000 EVENTS=10000; SEED=n replays one"
 	@echo "make simulate-replication   The same with brokers that replicate, producers and consumers, SEEDS=200 EVENTS=3000"
 	@echo "make simulate-controllers   The same with real controllers, simulated brokers and clients, SEEDS=100 EVENTS=4000"
-	@echo "make processes              Kill, pause, cut off, flood and upgrade the processes of a real quorum, CYCLES=30 NODES=3"
+	@echo "make processes              Kill, pause, cut off, flood and upgrade the processes of a real quorum and its brokers, CYCLES=30 NODES=3"
 	@echo "make upgrade                Upgrade and downgrade a running quorum between two versions of kraft, FROM=c588195 ROUNDS=2"
 	@echo "make disk-proof             Crash a node's disk between any two calls and flip bits in its files, FLIPS=10000"
 	@echo "make mutants                Check that the simulation detects planted faults of the state machine"
@@ -303,7 +303,7 @@ upgrade: build
 	  $(if $(SEED),--seed $(SEED))
 
 soak-processes:
-	$(MAKE) processes CYCLES=1000
+	BROKER_CHAOS=300 $(MAKE) processes CYCLES=1000
 
 # Seeds beyond those of CI.
 soak-simulate: build

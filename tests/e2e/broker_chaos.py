@@ -29,6 +29,7 @@ from tests.harness.numbered_load import NumberedLoad, Partition
 
 CONTROLLERS = BROKERS = 3
 SESSION_S = 3.0
+OFFSETS_PARTITIONS = 4
 #: Far above the time that a busy machine needs after the longest session or lag.
 RECOVERY_S = 60.0
 _LOOK_S = 0.05
@@ -37,7 +38,7 @@ SETTINGS = {
     "broker.heartbeat.interval.ms": "500",
     "replica.lag.time.max.ms": "4000",
     "min.insync.replicas": "2",
-    "offsets.topic.num.partitions": "4",
+    "offsets.topic.num.partitions": str(OFFSETS_PARTITIONS),
     # Several segments in each partition.
     "log.segment.bytes": str(1024 * 1024),
 }
@@ -198,27 +199,11 @@ class BrokerChaos:
     def recover(self) -> None:
         """Wait until the cluster is well, and the producers make progress."""
         deadline = time.monotonic() + RECOVERY_S
-        while problem := self._problem():
+        while problem := problem_of(self._cluster, self._live, self._left_epochs):
             self.load.check()
             assert time.monotonic() < deadline, f"{problem} after {RECOVERY_S:.0f} s"
             time.sleep(_LOOK_S)
         self.load.await_progress()
-
-    def _problem(self) -> str:
-        """Return what the cluster still lacks, "" if it is well."""
-        # No controller may lead at present.
-        with suppress(KraftError):
-            self._live.poll()
-        brokers, partitions = self._live.brokers, self._live.partitions
-        for id in self._cluster.broker_ids:
-            if id not in brokers or brokers[id].epoch == self._left_epochs.get(id):
-                return f"broker {id} is not registered again"
-            if brokers[id].fenced:
-                return f"broker {id} is fenced"
-        missing = np.flatnonzero(partitions.isr_size() != partitions.replica_count())
-        if missing.size:
-            return f"not all replicas are in sync: {partitions.row(int(missing[0]))}"
-        return ""
 
     # -- the end
 
@@ -255,6 +240,26 @@ class BrokerChaos:
 
     def _log(self, id: int) -> str:
         return node_log(self._cluster, id)
+
+
+def problem_of(cluster: QuorumForTests, live: LiveMetadata, left_epochs: Mapping[int, int]) -> str:
+    """Return what the cluster lacks: brokers that are unfenced, replicas in sync; "" if nothing.
+
+    ``left_epochs`` has the epochs of earlier registrations, which do not count.
+    """
+    # No controller may lead at present.
+    with suppress(KraftError):
+        live.poll()
+    brokers, partitions = live.brokers, live.partitions
+    for id in cluster.broker_ids:
+        if id not in brokers or brokers[id].epoch == left_epochs.get(id):
+            return f"broker {id} is not registered again"
+        if brokers[id].fenced:
+            return f"broker {id} is fenced"
+    missing = np.flatnonzero(partitions.isr_size() != partitions.replica_count())
+    if missing.size:
+        return f"not all replicas are in sync: {partitions.row(int(missing[0]))}"
+    return ""
 
 
 def _log_bytes(directory: Path) -> bytes:

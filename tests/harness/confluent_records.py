@@ -6,7 +6,15 @@ import logging
 import time
 from collections.abc import Sequence
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import (
+    OFFSET_INVALID,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicPartition,
+)
 
 from tests.harness.commands import PATIENCE_S
 
@@ -66,3 +74,14 @@ def consumed(servers: str, topic: str, partitions: int = 1) -> dict[int, list[tu
 
 def _reaches(records: Sequence[tuple[int, bytes]], end: int) -> bool:
     return bool(records) and records[-1][0] >= end - 1
+
+
+def committed(servers: str, group: str, topic: str, partitions: int = 1) -> set[int | None]:
+    """Return the committed offsets of a group, None for a partition without one."""
+    consumer = Consumer({"bootstrap.servers": servers, "group.id": group}, logger=QUIET)
+    try:
+        asked = [TopicPartition(topic, id) for id in range(partitions)]
+        found = consumer.committed(asked, PATIENCE_S)
+        return {None if one.offset == OFFSET_INVALID else one.offset for one in found}
+    finally:
+        consumer.close()
