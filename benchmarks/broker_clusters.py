@@ -21,7 +21,7 @@ from typing import Self
 from benchmarks.broker_processes import QUIET_LOGGERS, RESTART_S, until
 from benchmarks.machine import cpu_seconds_of, own_bytes_of
 from benchmarks.network_clients import LoadConnection
-from benchmarks.network_quorums import java_command, java_memory, pid_of, stamp_of
+from benchmarks.network_quorums import compile_kraft, java_command, java_memory, pid_of, stamp_of
 from kraft.errors import NONE, KraftError, error_name
 from kraft.metadata.quorum_reader import read_metadata
 from kraft.network.quorum_client import QuorumClient
@@ -219,6 +219,10 @@ class KraftBrokerCluster(BrokerCluster):
 
     kind = "kraft"
     running = re.compile(r"broker \d+ is RUNNING")
+
+    def __init__(self, directory: Path, size: int) -> None:
+        compile_kraft()
+        super().__init__(directory, size)
 
     def start_node(self, node: LocalNode) -> None:
         self._quorum.start_node(node)

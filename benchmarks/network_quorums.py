@@ -200,9 +200,7 @@ class KraftQuorum(NetworkQuorum):
         self._quorum = LocalQuorum(directory, SIZE, {**COMMON, **more}, is_static=True)
         self._has_uvloop = has_uvloop
         self._hidden = directory / "without-uvloop"
-        # As for an installed package: where PYTHONDONTWRITEBYTECODE is set, each start of a node
-        # would compile 250 modules again, for a quarter of a second.
-        compile_dir(Path(kraft.__file__).parent, quiet=2)
+        compile_kraft()
         super().__init__(self._quorum.nodes, security)
 
     def start_node(self, node: LocalNode) -> None:
@@ -233,6 +231,15 @@ class JavaMemory:
     heap: int
     #: Classes and compiled code: MemoryMXBean's non-heap memory.
     beside_heap: int
+
+
+def compile_kraft() -> None:
+    """Write the byte code of all modules, as for an installed package.
+
+    Where PYTHONDONTWRITEBYTECODE is set, each start of a node would compile 250 modules again, for
+    a quarter of a second.
+    """
+    compile_dir(Path(kraft.__file__).parent, quiet=2)
 
 
 class KafkaQuorum(NetworkQuorum):
