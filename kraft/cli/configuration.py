@@ -33,15 +33,21 @@ def load_configuration(output: Output, path: Path, overrides: Iterable[str] = ()
     for each in config.not_understood:
         meant = f"; did you mean {each.similar}?" if each.similar else ""
         output.note(f"{each.where}: {each.name} is unknown and has no effect{meant}")
-    no_effect = [each.name for each in config.no_effect]
-    if config.is_broker:
-        # Imported here: a controller alone starts without it.
-        from kraft.broker.heeded_settings import HEEDED
-
-        no_effect = [name for name in no_effect if name not in HEEDED]
-    if no_effect:
-        names = ", ".join(no_effect)
+    if unused := without_effect(config):
+        names = ", ".join(unused)
         output.note(f"{config.path}: these settings of Kafka have no effect here: {names}")
     for warning in config.warnings:
         output.note(f"{config.path}: {warning}")
     return config
+
+
+def without_effect(config: ServerConfig) -> list[str]:
+    """Return the names of Kafka's settings that the node is given and does not use."""
+    used: set[str] = set()
+    if config.is_broker:
+        from kraft.broker.config import BROKER_SETTINGS
+        from kraft.broker.group_settings import GROUP_SETTINGS
+
+        rules = BROKER_SETTINGS | GROUP_SETTINGS
+        used = {name for name, rule in rules.items() if rule.has_effect}
+    return [each.name for each in config.no_effect if each.name not in used]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kraft.cli.configuration import load_configuration
+from kraft.cli.configuration import load_configuration, without_effect
 from kraft.cli.exit_codes import EPILOG, FOUND
 from kraft.cli.options import ConfigOption, JsonOption
 
@@ -176,7 +176,7 @@ def info(config: ConfigOption, as_json: JsonOption = False) -> None:
                 "metadataLogDir": loaded.metadata_log_dir,
                 "problems": list(found.problems),
                 "notUnderstood": [each.name for each in loaded.not_understood],
-                "noEffect": [each.name for each in loaded.no_effect],
+                "noEffect": without_effect(loaded),
             }
         )
     else:

@@ -8,7 +8,7 @@ import pytest
 
 from kraft.cli.exit_codes import FOUND, OK, REFUSED
 from kraft.records import Uuid
-from tests.harness.configurations import CONTROLLER, write_configuration
+from tests.harness.configurations import BROKER, CONTROLLER, write_configuration
 from tests.unit.cli.conftest import Run
 
 
@@ -47,6 +47,19 @@ def test_a_node_is_formatted_and_inspected(kraft: Run, controller: Path) -> None
     assert f"{log_dir} is already formatted" in again.err
     ignored = kraft("storage", "format", "-t", "c", "-c", controller, "-s", "-g")
     assert ignored.out == "All of the log directories are already formatted.\n"
+
+
+def test_settings_of_brokers_have_an_effect_on_brokers_only(kraft: Run, tmp_path: Path) -> None:
+    for_brokers = {"replica.lag.time.max.ms": "9000", "offsets.topic.replication.factor": "1"}
+    for role, unused in (
+        (BROKER, ["log.cleaner.threads"]),
+        (CONTROLLER, ["log.cleaner.threads", *for_brokers]),
+    ):
+        settings = role | {"log.dirs": str(tmp_path / "log"), "log.cleaner.threads": "3"}
+        path = write_configuration(tmp_path, settings | for_brokers)
+        info = kraft("storage", "info", "-c", path, "--json")
+        assert info.json["noEffect"] == unused
+        assert f"no effect here: {', '.join(unused)}\n" in info.err
 
 
 def test_format_prints_its_result_as_json(kraft: Run, controller: Path) -> None:
