@@ -140,14 +140,16 @@ class BrokerChaos:
         self._cluster.start(id)
 
     def leading_controller_killed(self) -> None:
-        leader = self._cluster.kill_leader()
+        leader = self._cluster.wait_for_leader()
+        self._kill(leader)
         self._last(0, SESSION_S)
         self._cluster.start(leader)
 
     def leading_controller_killed_while_a_broker_is_paused(self) -> None:
         id = self._any_broker()
         self._cluster.pause(id)
-        leader = self._cluster.kill_leader()
+        leader = self._cluster.wait_for_leader()
+        self._kill(leader)
         self._last(0, 2 * SESSION_S)
         self._cluster.resume(id)
         self._cluster.start(leader)
@@ -177,7 +179,8 @@ class BrokerChaos:
         return self._dice.choice(self._cluster.broker_ids)
 
     def _kill(self, id: int) -> None:
-        self._left_epochs[id] = self._live.brokers[id].epoch
+        if id in self._cluster.broker_ids:
+            self._left_epochs[id] = self._live.brokers[id].epoch
         self._cluster.kill(id)
 
     def _stop(self, id: int) -> None:
@@ -219,7 +222,7 @@ class BrokerChaos:
         for id in self._cluster.broker_ids:
             self._cluster.stop(id)
             self._check_clean_stop(id)
-        for id in self._cluster.controller_ids:
+        for id in set(self._cluster.controller_ids) - set(self._cluster.broker_ids):
             self._cluster.stop(id)
         self._check_replicas(counts)
         check_node_logs(self._cluster)
@@ -281,10 +284,13 @@ def check_node_logs(cluster: QuorumForTests) -> None:
 
 
 @contextmanager
-def broker_chaos(directory: Path, seed: int) -> Iterator[BrokerChaos]:
-    """Start a cluster under load; its processes are killed at the end."""
-    with (
-        QuorumForTests(directory, CONTROLLERS, brokers=BROKERS, settings=SETTINGS) as cluster,
-        cluster.follow() as live,
-    ):
+def broker_chaos(directory: Path, seed: int, *, combined: bool = False) -> Iterator[BrokerChaos]:
+    """Start a cluster under load; its processes are killed at the end.
+
+    With ``combined`` each process is a controller and a broker.
+    """
+    cluster = QuorumForTests(
+        directory, CONTROLLERS, brokers=BROKERS, combined=combined, settings=SETTINGS
+    )
+    with cluster, cluster.follow() as live:
         yield BrokerChaos(cluster, live, seed)

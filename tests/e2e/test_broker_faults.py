@@ -2,7 +2,8 @@
 
 After each fault every replica is in sync again. At the end no acknowledged record is lost, repeated
 or out of order, the replicas' logs are equal, and no node has logged an error. `make processes`
-runs each fault once; `BROKER_CHAOS=300` is the soak, `SEED` draws others.
+runs each fault once, and a few on nodes that are controllers and brokers; `BROKER_CHAOS=300` is the
+soak, `SEED` draws others.
 """
 
 from __future__ import annotations
@@ -35,10 +36,17 @@ SEED = int(os.environ.get("SEED", "1"))
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(120 + 90 * ROUNDS)]
 
 
-def test_records_and_replicas_survive_faults_of_every_kind(tmp_path: Path) -> None:
-    print(f"\nseed {SEED}, {ROUNDS} faults; {'the cluster is well after':>38}")
-    with broker_chaos(tmp_path, SEED) as chaos:
-        for fault in islice(chaos.faults(), ROUNDS):
+@pytest.mark.parametrize(
+    ("combined", "rounds"),
+    [(False, ROUNDS), (True, max(ROUNDS * 4 // 10, 1))],
+    ids=["dedicated", "combined"],
+)
+def test_records_and_replicas_survive_faults_of_every_kind(
+    combined: bool, rounds: int, tmp_path: Path
+) -> None:
+    print(f"\nseed {SEED}, {rounds} faults; {'the cluster is well after':>38}")
+    with broker_chaos(tmp_path, SEED, combined=combined) as chaos:
+        for fault in islice(chaos.faults(), rounds):
             print(chaos.run(fault), flush=True)
         print(f"{chaos.finish()} records: each is once in every replica, in order")
 
