@@ -44,8 +44,8 @@ class NumberedLoad:
         #: Numbers given out, by producer and partition.
         self._given: Counter[tuple[int, Partition]] = Counter()
         #: The offset of each number, by producer and partition.
-        self._acknowledged: defaultdict[tuple[int, Partition], dict[int, int]]
-        self._acknowledged = defaultdict(dict)
+        self.acknowledged: defaultdict[tuple[int, Partition], dict[int, int]]
+        self.acknowledged = defaultdict(dict)
         self._failed: list[str] = []
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -55,7 +55,7 @@ class NumberedLoad:
 
     @property
     def acknowledged_count(self) -> int:
-        return sum(len(offsets) for offsets in list(self._acknowledged.values()))
+        return sum(len(offsets) for offsets in list(self.acknowledged.values()))
 
     def await_progress(self) -> None:
         """Wait until each producer has an acknowledgement in each partition for a later record."""
@@ -64,7 +64,7 @@ class NumberedLoad:
         def has_progress() -> bool:
             self.check()
             return all(
-                self._acknowledged[key] and max(self._acknowledged[key]) >= number
+                self.acknowledged[key] and max(self.acknowledged[key]) >= number
                 for key, number in before.items()
             )
 
@@ -101,7 +101,7 @@ class NumberedLoad:
             if error is not None or offset is None:
                 self._failed.append(f"record {number} of {key}: {error}")
             else:
-                self._acknowledged[key][number] = offset
+                self.acknowledged[key][number] = offset
 
         value = f"{index} {number} ".encode().ljust(_VALUE_SIZE, b".")
         try:
@@ -122,7 +122,7 @@ class NumberedLoad:
             offsets = dict(found[index])
             wrong = [
                 (each, offset, offsets.get(each))
-                for each, offset in self._acknowledged[key].items()
+                for each, offset in self.acknowledged[key].items()
                 if offsets.get(each) != offset
             ]
             assert not wrong, f"{key}: (number, acknowledged offset, found at) {wrong[:10]}"

@@ -1,0 +1,46 @@
+"""The check of numbered records: it must see a record that is lost, repeated or out of order."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.harness.numbered_load import NumberedLoad
+
+PARTITION = ("records", 0)
+#: Two producers, three records each, as the log has them.
+WRITTEN = [(0, 0), (1, 0), (0, 1), (0, 2), (1, 1), (1, 2)]
+
+
+def checked(found: list[tuple[int, int]], acknowledged: list[tuple[int, int]] = WRITTEN) -> None:
+    """Check records of (producer, number), the first of them at offset 0."""
+    load = NumberedLoad("127.0.0.1:1", {"records": 1})
+    for offset, (producer, number) in enumerate(acknowledged):
+        load.acknowledged[producer, PARTITION][number] = offset
+    records = [(at, b"%d %d ..." % each) for at, each in enumerate(found)]
+    load.check_records(PARTITION, records)
+
+
+def test_each_record_once_and_in_order() -> None:
+    checked(WRITTEN)
+    # A record that waits for its acknowledgement may be there.
+    checked([*WRITTEN, (0, 3)])
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        pytest.param(WRITTEN[:-1], id="lost at the end"),
+        pytest.param([*WRITTEN, (1, 2)], id="repeated"),
+        pytest.param([*WRITTEN[:2], (0, 2), (0, 1), *WRITTEN[4:]], id="out of order"),
+        pytest.param([*WRITTEN[:2], *WRITTEN[3:]], id="lost in the middle"),
+        pytest.param([(1, 0), (0, 0), *WRITTEN[2:]], id="at another offset"),
+    ],
+)
+def test_wrong_logs_fail(found: list[tuple[int, int]]) -> None:
+    with pytest.raises(AssertionError, match=r"\('records', 0\)"):
+        checked(found)
+
+
+def test_a_log_out_of_order_fails_without_acknowledgements() -> None:
+    with pytest.raises(AssertionError, match="at 1 are"):
+        checked([(0, 0), (0, 2), (0, 1)], [])
