@@ -25,7 +25,8 @@ class Confluent:
     def __init__(self, servers: str) -> None:
         self._config: dict[str, Any] = {"bootstrap.servers": servers}
 
-    def _send(self, producer: Any, topic: str, values: Sequence[str]) -> None:
+    def send(self, producer: Any, topic: str, values: Sequence[str]) -> None:
+        """Send the values by this producer, and wait for the acknowledgements."""
         refused: list[KafkaError] = []
         acknowledged: list[str] = []
 
@@ -43,15 +44,18 @@ class Confluent:
         assert sorted(acknowledged) == sorted(values)
 
     def produce(self, topic: str, values: Sequence[str], *, is_idempotent: bool) -> None:
+        self.send(self.producer(is_idempotent=is_idempotent), topic, values)
+
+    def producer(self, *, is_idempotent: bool) -> Any:
         kind = {"enable.idempotence": is_idempotent, "acks": "all" if is_idempotent else "1"}
-        self._send(confluent_kafka.Producer(self._config | kind), topic, values)
+        return confluent_kafka.Producer(self._config | kind)
 
     def transact(self, topic: str, batches: Iterable[Batch], transactional_id: str) -> None:
         producer = confluent_kafka.Producer(self._config | {"transactional.id": transactional_id})
         producer.init_transactions(TIMEOUT_S)
         for batch in batches:
             producer.begin_transaction()
-            self._send(producer, topic, batch.values)
+            self.send(producer, topic, batch.values)
             if batch.is_committed:
                 producer.commit_transaction(TIMEOUT_S)
             else:

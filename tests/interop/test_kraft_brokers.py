@@ -378,22 +378,14 @@ def end(clients: ClientCluster, *, is_clean: bool) -> None:
 
 
 @pytest.mark.parametrize("is_clean", [True, False], ids=["stopped", "killed"])
-def test_the_dump_tool_reads_every_file_of_a_broker(
-    clients: ClientCluster, contents: Contents, is_clean: bool
-) -> None:
-    end(clients, is_clean=is_clean)
-    check_files(clients, TAKEN)
-    take_over(clients, run_by_kraft)
-    contents.check()
-    contents.add(SHARED, f"after-{is_clean}")
-
-
-@pytest.mark.parametrize("is_clean", [True, False], ids=["stopped", "killed"])
-def test_each_program_goes_on_with_the_directory_of_the_other(
+def test_each_program_reads_and_continues_the_directory_of_the_other(
     clients: ClientCluster, contents: Contents, is_clean: bool
 ) -> None:
     for by in (run_by_kafka, run_by_kraft):
         end(clients, is_clean=is_clean)
+        if by is run_by_kafka:
+            # Kafka's broker, if it is killed, leaves preallocated indexes, which its tool rejects.
+            check_files(clients, TAKEN)
         take_over(clients, by)
         # The other brokers could serve the records and offsets as well.
         for topic in (SHARED, OFFSETS_TOPIC):
@@ -409,11 +401,16 @@ def test_each_program_goes_on_with_the_directory_of_the_other(
 
 
 class Load(threading.Thread):
-    """Idempotent producers of librdkafka, one after the other, until the end of the block."""
+    """One idempotent producer of librdkafka, until the end of the block.
+
+    Each leader continues the sequence numbers that the one before has replicated.
+    """
 
     def __init__(self, clients: ClientCluster, topic: str) -> None:
         super().__init__(daemon=True)
-        self._client = client_of(clients, "confluent-kafka")
+        from tests.interop.python_data_clients import Confluent
+
+        self._client = Confluent(clients.servers)
         self._topic = topic
         self._is_ending = threading.Event()
         self._failure: BaseException | None = None
@@ -422,9 +419,10 @@ class Load(threading.Thread):
 
     def run(self) -> None:
         try:
+            producer = self._client.producer(is_idempotent=True)
             while not self._is_ending.is_set():
                 batch = numbered("load", LOAD_BATCH, len(self.values))
-                self._client.produce(self._topic, batch, is_idempotent=True)
+                self._client.send(producer, self._topic, batch)
                 self.values += batch
         except BaseException as error:
             self._failure = error
