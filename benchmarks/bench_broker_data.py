@@ -10,7 +10,8 @@ round the high watermarks show whether all that was acknowledged is there.
 ``broker_write``       the floor: one thread checks the CRC of batches of 128 KiB and writes them
                        to a file
 ``broker_fetch``       responses of 1 MiB out of the page cache, one after the other on a
-                       connection; `bench_data_loop` has the bare sendfile
+                       connection; ``sendfile_broker_fetch`` is the floor, the bare sendfile of
+                       `bench_data_loop`
 ``broker_replicated``  acks=all on 3 nodes, 100 producers with a batch of 1 KiB each in flight, 12
                        partitions
 ``broker_partitions``  requests of small batches to the 100 partitions of a topic; 100 such topics
@@ -25,6 +26,7 @@ round the high watermarks show whether all that was acknowledged is there.
 
 from __future__ import annotations
 
+import subprocess
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -32,7 +34,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
-from typing import Any, NamedTuple
+from types import TracebackType
+from typing import Any, NamedTuple, Protocol, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -47,6 +50,7 @@ from benchmarks.broker_clusters import (
 )
 from benchmarks.conftest import FULL, Sizes
 from benchmarks.loopback_client import LoopbackClient, ended
+from benchmarks.machine import cpu_seconds_of
 from benchmarks.timings import summary
 from kraft._core.bytes.batch import BatchBuilder
 from kraft._core.bytes.crc32c import crc32c
@@ -61,6 +65,7 @@ from kraft.protocol.produce import (
 )
 from kraft.records import Uuid
 from kraft.server.descriptors import raise_soft_limit
+from kraft.server.local_quorum import LocalNode
 from tests.harness.kafka_jars import MissingToolError
 
 KIB = 1024
@@ -80,8 +85,19 @@ HEAP = "2g"
 ACKS_LEADER, ACKS_ALL = 1, -1
 
 Note = Callable[..., None]
-#: Measures a round of one cluster.
-Measure = Callable[[BrokerCluster], "RoundOfLoad"]
+
+
+class Loaded(Protocol):
+    """What the client measures: a cluster, or the floor."""
+
+    @property
+    def kind(self) -> str: ...
+    @property
+    def nodes(self) -> Sequence[LocalNode]: ...
+    def cpu_seconds(self) -> float: ...
+
+
+L = TypeVar("L", bound=Loaded)
 
 
 class Batch(NamedTuple):
@@ -142,6 +158,33 @@ def fetch_frame(topic: Uuid, offset: int, size: int) -> bytes:
     return frame(FETCH, request)
 
 
+class SendfileFloor:
+    """A server that answers every request with the next bytes of a file, by sendfile alone."""
+
+    kind = "sendfile"
+
+    def __init__(self, command: Sequence[str], path: Path) -> None:
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE)
+        assert self._process.stdout is not None
+        port = int(self._process.stdout.readline())
+        self.nodes = [LocalNode(1, port, path, path, port, self._process)]
+
+    def cpu_seconds(self) -> float:
+        return cpu_seconds_of(self._process.pid)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+
 class Loads:
     """The client, and the clusters that it measures in turns."""
 
@@ -168,9 +211,16 @@ class Loads:
                 running.enter_context(cluster)
             yield found
 
+    def floor(self, size: int, responses: int, request: int) -> SendfileFloor:
+        """Start the floor: so many responses of ``size`` bytes are its file, again and again."""
+        path = self._directory / "floor"
+        path.write_bytes(bytes(range(256)) * (size * responses // 256))
+        command = [str(self._client.path), "serve", str(path), str(size), str(request)]
+        return SendfileFloor(command, path)
+
     def run(
         self,
-        cluster: BrokerCluster,
+        cluster: Loaded,
         frames: Sequence[Sequence[bytes]],
         connections: int,
         ahead: int,
@@ -203,8 +253,8 @@ class Loads:
     def in_turns(
         self,
         work: str,
-        clusters: Sequence[BrokerCluster],
-        measure: Measure,
+        clusters: Sequence[L],
+        measure: Callable[[L], RoundOfLoad],
         *,
         unit: str,
         size: int,
@@ -299,13 +349,16 @@ def bench_fetch(loads: Loads) -> None:
                 fetch_frame(id, number * step, size) for number in range(responses)
             ]
 
-        def measure(cluster: BrokerCluster) -> RoundOfLoad:
-            measured, _, received = loads.run(cluster, [frames[cluster.kind]], 1, FETCH_AHEAD)
+        def measure(server: Loaded) -> RoundOfLoad:
+            measured, _, received = loads.run(server, [frames[server.kind]], 1, FETCH_AHEAD)
             if received < size:
-                raise RuntimeError(f"{cluster.kind} answered with {received} bytes, not {size}")
+                raise RuntimeError(f"{server.kind} answered with {received} bytes, not {size}")
             return measured
 
-        loads.in_turns("broker_fetch", clusters, measure, unit="responses", size=size)
+        frames["sendfile"] = frames["kraft"]
+        with loads.floor(size, responses, len(frames["kraft"][0])) as floor:
+            servers: list[Loaded] = [*clusters, floor]
+            loads.in_turns("broker_fetch", servers, measure, unit="responses", size=size)
 
 
 @pytest.mark.peer
