@@ -74,10 +74,8 @@ _CONTROLLED_SHUTDOWN_MS = 300_000.0
 #: How long a stopping broker waits for a leader of the quorum, and how often it looks.
 _LEADERLESS_MS = 4000.0
 _LOOK_S = 0.05
-#: The part of the free descriptors that segments may hold; connections have the rest.
+#: The part of the free descriptors that segments may hold, each one; connections have the rest.
 _SEGMENT_PART = 3
-#: Files of an open segment: records, offset index, time index.
-_FILES_OF_SEGMENT = 3
 #: The class of replica.selector.class that sends consumers to a replica of their rack (KIP-392).
 RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 
@@ -261,7 +259,7 @@ class RunningBroker:
     # -- parts
 
     def _directories(self, free: int) -> list[LogDirectory]:
-        pool = SegmentPool(max(free // _SEGMENT_PART // _FILES_OF_SEGMENT, 16))
+        pool = SegmentPool(max(free // _SEGMENT_PART, 16))
         identity = self._quorum.identity
         return [
             LogDirectory(
