@@ -15,6 +15,8 @@ round the high watermarks show whether all that was acknowledged is there.
 ``broker_replicated``  acks=all on 3 nodes, 100 producers with a batch of 1 KiB each in flight, 12
                        partitions
 ``broker_partitions``  requests of small batches to the 100 partitions of a topic; 100 such topics
+                       (kraft keeps a third of its descriptors for segments: below a limit of about
+                       31,000 it opens files again and again)
 ``broker_start``       from the start of the process until the broker is RUNNING, with 15,000
                        partitions, after a controlled shutdown
 ``broker_start_100k``  the same with 100,000, without a peer
