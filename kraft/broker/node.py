@@ -74,8 +74,10 @@ _CONTROLLED_SHUTDOWN_MS = 300_000.0
 #: How long a stopping broker waits for a leader of the quorum, and how often it looks.
 _LEADERLESS_MS = 4000.0
 _LOOK_S = 0.05
-#: The part of the free descriptors that segments may hold, each one; connections have the rest.
-_SEGMENT_PART = 3
+#: The part of the free descriptors for connections; open segments have the rest, one each.
+_CONNECTION_PART = 3
+#: A closed segment's indexes stay mapped while it is in the pool; Linux allows 65,530 mappings.
+_MOST_SEGMENTS = 20_000
 #: The class of replica.selector.class that sends consumers to a replica of their rack (KIP-392).
 RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 
@@ -238,7 +240,7 @@ class RunningBroker:
         self.upkeep = LogUpkeep(self.logs, settings, self.replicas.note_high_watermarks)
         self.listener = Listener(
             accept_connection,
-            bounded_limits(config.limits(), free - free // _SEGMENT_PART),
+            bounded_limits(config.limits(), free // _CONNECTION_PART),
             quorum.features,
             broker_handlers(
                 self.services,
@@ -259,7 +261,7 @@ class RunningBroker:
     # -- parts
 
     def _directories(self, free: int) -> list[LogDirectory]:
-        pool = SegmentPool(max(free // _SEGMENT_PART, 16))
+        pool = SegmentPool(max(16, min(free - free // _CONNECTION_PART, _MOST_SEGMENTS)))
         identity = self._quorum.identity
         return [
             LogDirectory(
