@@ -11,23 +11,32 @@ tests with Apache Kafka's own controllers first. kcat is optional (Debian: apt-g
 
 from __future__ import annotations
 
-import json
-import subprocess
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from operator import eq
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.harness.commands import eventually
 from tests.interop.client_applications import ConnectWorker, word_count
+from tests.interop.client_checks import (
+    CLIENTS,
+    COUNT,
+    NOT_IN_CI,
+    PARTITIONS,
+    check_console_tools,
+    check_group,
+    check_performance_tools,
+    check_verifiable_tools,
+    client_of,
+    lines,
+    wait_for_values,
+)
 from tests.interop.client_cluster import (
     BROKERS,
     IS_FULL_SIZE,
-    TOOLS,
     ClientCluster,
     client_cluster,
     full_size,
@@ -36,30 +45,19 @@ from tests.interop.cluster import wait_for
 from tests.interop.data_clients import (
     CLASSIC,
     CONSUMER,
-    KCAT,
     SHARE,
     Batch,
-    DataClient,
-    Kcat,
     Member,
     check_complete,
-    joined,
     numbered,
 )
 from tests.interop.verified_load import COPIES, LOAD_PARTITIONS, TOPIC, VerifiedLoad
 
-COUNT = 5000 if IS_FULL_SIZE else 200
-CLIENTS = ("java", "confluent-kafka", "kafka-python", "aiokafka", "kcat")
-#: Two members of kafka-python are without partitions for a minute in two of six runs; why is not
-#: known. They run in the full size, with Kafka's own controllers too.
-NOT_IN_CI = () if IS_FULL_SIZE else ("kafka-python",)
 #: The clients of each group protocol. Others know only the classic one.
 MEMBERS = (
     *((name, CLASSIC) for name in CLIENTS if name not in NOT_IN_CI),
     *((name, CONSUMER) for name in ("java", "confluent-kafka")),
 )
-GROUP_TYPES = {CLASSIC: "Classic", CONSUMER: "Consumer"}
-PARTITIONS = 4
 TRANSACTION_VERSION = "transaction.version"
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
@@ -69,27 +67,6 @@ pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
 def clients(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClientCluster]:
     with client_cluster(tmp_path_factory.mktemp("clients")) as cluster:
         yield cluster
-
-
-def client_of(clients: ClientCluster, name: str) -> DataClient:
-    if name == "java":
-        return clients.java
-    if name == "kcat":
-        if KCAT is None:
-            pytest.skip("kcat is not installed (Debian: apt-get install kcat)")
-        return Kcat(clients.servers)
-    from tests.interop import python_data_clients
-
-    return python_data_clients.CLIENTS[name](clients.servers)
-
-
-def wait_for_values(members: list[Member], count: int) -> None:
-    """Wait until the members have received so many values together, or more."""
-
-    def received() -> bool:
-        return sum(len(each) for one in members for each in one.values().values()) >= count
-
-    wait_for(f"{count} values", received, 60)
 
 
 @pytest.mark.parametrize("is_idempotent", [False, True], ids=["plain", "idempotent"])
@@ -109,29 +86,6 @@ def test_the_members_of_a_group_share_the_partitions(
     clients: ClientCluster, name: str, protocol: str
 ) -> None:
     check_group(clients, name, protocol)
-
-
-def check_group(clients: ClientCluster, name: str, protocol: str) -> None:
-    """Check that two members share the partitions, and receive and commit all records."""
-    topic = f"group-{name}-{protocol}"
-    clients.create(topic, PARTITIONS)
-    client = client_of(clients, name)
-    members = [client.join(topic, topic, protocol) for _ in range(2)]
-
-    def is_shared() -> bool:
-        first, second = (member.assigned() for member in members)
-        return bool(first and second) and sorted([*first, *second]) == list(range(PARTITIONS))
-
-    wait_for("an assignment", is_shared, 60)
-    assert clients.java("groups")[topic] == [GROUP_TYPES[protocol], "consumer", "Stable"]
-    sent = numbered(name, COUNT)
-    clients.java.produce(topic, sent, is_idempotent=True)
-    wait_for_values(members, len(sent))
-    for member in members:
-        member.leave()
-    check_complete(joined(*(member.values() for member in members)), sent)
-    # They have committed all of it: the next member would begin at the end.
-    assert clients.java("offsets", group=topic)[topic] == len(sent)
 
 
 @pytest.fixture(scope="module", params=[2, 1])
@@ -234,32 +188,11 @@ def test_a_released_record_is_delivered_again(clients: ClientCluster) -> None:
     assert sorted(member.values()[0]) == sent
 
 
-def lines(values: Iterable[str]) -> str:
-    return "".join(f"{value}\n" for value in values)
-
-
 @pytest.mark.parametrize("protocol", [CLASSIC, CONSUMER, SHARE])
 def test_kafkas_console_tools_print_what_they_were_given(
     clients: ClientCluster, protocol: str
 ) -> None:
     check_console_tools(clients, protocol)
-
-
-def check_console_tools(clients: ClientCluster, protocol: str) -> None:
-    topic = f"console-{protocol}"
-    clients.create(topic, 1)
-    sent = numbered("console", COUNT)
-    clients.tool(f"{TOOLS}.ConsoleProducer", "--topic", topic, text=lines(sent))
-    limits = ("--topic", topic, "--group", topic, "--max-messages", str(COUNT))
-    patience = ("--timeout-ms", "30000")
-    if protocol == SHARE:
-        clients.share_from_the_beginning(topic)
-        printed = clients.tool(f"{TOOLS}.consumer.ConsoleShareConsumer", *limits, *patience)
-    else:
-        how = ("--from-beginning", "--command-property", f"group.protocol={protocol}")
-        printed = clients.tool(f"{TOOLS}.consumer.ConsoleConsumer", *limits, *how, *patience)
-    assert [line for line in printed.splitlines() if line.startswith("console-")] == sent
-    assert f"Processed a total of {COUNT} messages" in printed
 
 
 @full_size
@@ -272,49 +205,12 @@ def test_kafkas_performance_tools_count_the_same_records(clients: ClientCluster)
     )
 
 
-def check_performance_tools(clients: ClientCluster, *consumers: tuple[str, str]) -> None:
-    """Check the counts of the producer's tool and of each consumer's, given with its group."""
-    topic, count = "performance", 20 * COUNT
-    clients.create(topic)
-    size = ("--num-records", str(count), "--record-size", "100", "--throughput", "-1")
-    settings = ("--command-property", "enable.idempotence=true")
-    printed = clients.tool(f"{TOOLS}.ProducerPerformance", "--topic", topic, *size, *settings)
-    assert f"{count} records sent" in printed
-    asked = ("--topic", topic, "--num-records", str(count), "--hide-header", "--group")
-    for main, group in consumers:
-        assert f", {count}, " in clients.tool(f"{TOOLS}.{main}", *asked, group)
-
-
 @pytest.mark.parametrize(
     "protocol",
     [pytest.param(CLASSIC, marks=full_size), CONSUMER, pytest.param(SHARE, marks=full_size)],
 )
 def test_kafkas_verifiable_tools_agree(clients: ClientCluster, protocol: str) -> None:
     check_verifiable_tools(clients, protocol)
-
-
-def check_verifiable_tools(clients: ClientCluster, protocol: str) -> None:
-    topic = f"verifiable-{protocol}"
-    clients.create(topic, 1)
-    main, how = "VerifiableConsumer", ("--group-protocol", protocol)
-    if protocol == SHARE:
-        main, how = "VerifiableShareConsumer", ("--offset-reset-strategy", "earliest")
-    limit = ("--topic", topic, "--max-messages", str(COUNT))
-    consumer = clients.started_tool(
-        f"{TOOLS}.{main}", *limit, "--group-id", topic, "--verbose", *how
-    )
-    producer = clients.started_tool(f"{TOOLS}.VerifiableProducer", *limit, "--acks", "-1")
-    (summary,) = events(producer, "tool_data")
-    assert (summary["sent"], summary["acked"]) == (COUNT, COUNT)
-    values = [event["value"] for event in events(consumer, "record_data")]
-    check_complete({0: values}, list(map(str, range(COUNT))))
-
-
-def events(process: subprocess.Popen[str], name: str) -> list[dict[str, Any]]:
-    """Return the events of this name that a verifiable tool prints until it ends."""
-    printed, _ = process.communicate(timeout=120)
-    found = [json.loads(line) for line in printed.splitlines()]
-    return [event for event in found if event["name"] == name]
 
 
 @full_size

@@ -25,7 +25,7 @@ from tests.harness.produced_batches import (
     RawRecord,
 )
 from tests.interop.log_oracle import log_oracle
-from tests.interop.test_partition_logs import OwnLog, files, sorted_state
+from tests.interop.own_log import OwnLog, files, sorted_state
 
 pytestmark = pytest.mark.interop
 

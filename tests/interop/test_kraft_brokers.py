@@ -27,17 +27,7 @@ from typing import Self
 import pytest
 
 from tests.harness.line_process import RejectedError
-from tests.interop.client_cluster import (
-    CONFIG_TOOL,
-    IS_FULL_SIZE,
-    TOOLS,
-    ClientCluster,
-    client_cluster,
-)
-from tests.interop.cluster import wait_for
-from tests.interop.data_clients import CLASSIC, CONSUMER, Batch, Values, check_complete, numbered
-from tests.interop.kraft_node import KraftNode, add_kraft_broker, run_by_kafka, run_by_kraft
-from tests.interop.test_clients import (
+from tests.interop.client_checks import (
     CLIENTS,
     COUNT,
     NOT_IN_CI,
@@ -48,6 +38,16 @@ from tests.interop.test_clients import (
     client_of,
     wait_for_values,
 )
+from tests.interop.client_cluster import (
+    CONFIG_TOOL,
+    IS_FULL_SIZE,
+    TOOLS,
+    ClientCluster,
+    client_cluster,
+)
+from tests.interop.cluster import wait_for
+from tests.interop.data_clients import CLASSIC, CONSUMER, Batch, Values, check_complete, numbered
+from tests.interop.kraft_node import KraftNode, add_kraft_broker, run_by_kafka, run_by_kraft
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
 
