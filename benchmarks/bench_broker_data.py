@@ -231,20 +231,25 @@ class Loads:
     ) -> tuple[RoundOfLoad, int, int]:
         """Send the frames of each node to it, on so many connections in all.
 
-        Return the figures for one response, all responses, and the bytes of one response.
+        Return the figures for one response, all responses, and the bytes of one response. A round
+        without a counted response is repeated for four times as many ``seconds``; its responses
+        are among all.
         """
+        time_s = self.sizes.seconds if seconds is None else seconds
         clients = []
         cpu_s = cluster.cpu_seconds()
         for number, (node, of_node) in enumerate(zip(cluster.nodes, frames, strict=True)):
             path = self._directory / f"{cluster.kind}-{node.id}.requests"
             path.write_bytes(b"".join(of_node))
             own = len(range(number, connections, len(frames)))
-            time_s = self.sizes.seconds if seconds is None else seconds
             clients.append(self._client.begin(node.client_port or 0, own, ahead, time_s, path))
         loads = [ended(client) for client in clients]
         cpu_s = cluster.cpu_seconds() - cpu_s
         responses = sum(load.responses for load in loads)
         everything = sum(load.responses_with_warmup for load in loads)
+        if not responses:
+            again, more, size = self.run(cluster, frames, connections, ahead, seconds=4 * time_s)
+            return again, everything + more, size
         round_of_load = RoundOfLoad(
             max(load.seconds for load in loads) / responses,
             cpu_s / everything,
