@@ -1,1 +1,1 @@
-"""A broker: validation of produced batches, idempotent producers, logs, answers from metadata."""
+"""A broker: `node` assembles it from its APIs, replication, logs, groups and metadata."""

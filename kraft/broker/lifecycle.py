@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from enum import IntEnum
 
@@ -160,8 +160,8 @@ class BrokerLifecycle:
     """Keeps one start of a broker registered; a publisher of images.
 
     ``registration`` is its request; its epochs and offsets come from the responses and the images.
-    ``on_state`` is called after each change of the state. Register it after the publishers of the
-    broker: a heartbeat promises that they have applied the metadata up to its offset.
+    Register it after the publishers of the broker: a heartbeat promises that they have applied the
+    metadata up to its offset.
     """
 
     name = "BrokerLifecycle"
@@ -173,13 +173,11 @@ class BrokerLifecycle:
         *,
         heartbeat_interval_ms: float,
         registration_timeout_ms: float,
-        on_state: Callable[[BrokerState], None],
     ) -> None:
         self._registration = registration
         self._channel = channel
         self._registration_timeout_ms = registration_timeout_ms
         self._heartbeat_interval_ms = heartbeat_interval_ms
-        self._on_state = on_state
         self._seen = BrokerState.STARTING
         self._changed = asyncio.Event()
         self._caught_up = asyncio.Event()
@@ -283,7 +281,6 @@ class BrokerLifecycle:
         if self.facts.state is not self._seen:
             self._seen = self.facts.state
             logger.info("broker %d is %s", self._registration.broker_id, self._seen.name)
-            self._on_state(self._seen)
 
     def _note_failure(self, what: str, reason: str) -> None:
         if reason != self.last_failure:

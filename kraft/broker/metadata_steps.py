@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from kraft._core.table.table import PartitionTable
-from kraft.broker.log_store import DirectoryLogStore
+from kraft.broker.log.log_store import PartitionLogStore
 from kraft.broker.replication.local_changes import LocalPartition
 from kraft.broker.replication.replica_manager import ReplicaManager
 from kraft.image.publishing import Image, ImageDelta
@@ -38,7 +38,7 @@ class MetadataSteps:
     def __init__(
         self,
         manager: ReplicaManager,
-        store: DirectoryLogStore,
+        store: PartitionLogStore,
         table: Callable[[], PartitionTable],
         applied: Callable[[], None],
     ) -> None:

@@ -33,7 +33,7 @@ from kraft.broker.groups import OFFSETS_TOPIC
 from kraft.broker.lifecycle import BrokerLifecycle, BrokerState
 from kraft.broker.log.log_directory import LogDirectory
 from kraft.broker.log.log_manager import LogManager
-from kraft.broker.log_store import DirectoryLogStore
+from kraft.broker.log.log_store import PartitionLogStore
 from kraft.broker.log_upkeep import LogUpkeep
 from kraft.broker.metadata_cache import MetadataCache, MetadataCacheSettings
 from kraft.broker.producer_ids import AllocatedProducerIds
@@ -196,7 +196,7 @@ class RunningBroker:
         free = most_connections(has_http=config.http_listener is not None)
         self.logs = LogManager(self._directories(free), self.topics.log_settings)
         self.topics.attach(self.logs)
-        store = DirectoryLogStore(self.logs)
+        store = PartitionLogStore(self.logs)
         manager = ReplicaManager(
             config.node_id,
             store,
@@ -350,7 +350,6 @@ class RunningBroker:
             self._heartbeats,
             heartbeat_interval_ms=self._settings.broker_heartbeat_interval_ms,
             registration_timeout_ms=self._settings.initial_broker_registration_timeout_ms,
-            on_state=lambda state: None,
         )
         cordoned = [Uuid(one.id) for one in self.logs.online if self.services.is_cordoned(one)]
         if cordoned:
@@ -406,8 +405,10 @@ class RunningBroker:
         May be called by any thread.
         """
         id = self._quorum.identity.directory_ids[directory.path]
-        if directory.path == self._config.metadata_log_dir or not self.logs.online:
-            failure = directory.failure or StorageError(f"{directory.path} failed")
+        failure = directory.failure or StorageError(f"{directory.path} failed")
+        if directory.path == self._config.metadata_log_dir:
+            end_process("the directory of the metadata failed", failure)
+        elif not self.logs.online:
             end_process("no log directory is left", failure)
         self.replicas.directory_failed(bytes(id))
         self._loop.call_soon_threadsafe(self._tell_failure, id)

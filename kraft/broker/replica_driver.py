@@ -29,8 +29,7 @@ from typing_extensions import Buffer
 from kraft._core.table.table import PartitionTable
 from kraft.broker.directory_assignments import DirectoryAssignments
 from kraft.broker.leader_links import LeaderLinks
-from kraft.broker.log.partition_log import PartitionLog
-from kraft.broker.log_store import DirectoryLogStore
+from kraft.broker.log.log_store import PartitionLogStore
 from kraft.broker.metadata_steps import MetadataSteps
 from kraft.broker.replication.messages import (
     BrokerFetchRequest,
@@ -80,7 +79,7 @@ class ReplicaDriver:
         self,
         manager: ReplicaManager,
         *,
-        store: DirectoryLogStore,
+        store: PartitionLogStore,
         channels: Callable[[int], BrokerChannel | None],
         isr_channel: ActiveControllerChannel,
         directory_channel: RequestChannel,
@@ -89,6 +88,7 @@ class ReplicaDriver:
         request_timeout_ms: float = REQUEST_TIMEOUT_MS,
     ) -> None:
         self.manager = manager
+        self._store = store
         self._loop = asyncio.get_running_loop()
         self._isr_channel = isr_channel
         self._broker_id = broker_id
@@ -151,10 +151,7 @@ class ReplicaDriver:
 
     def note_high_watermarks(self) -> None:
         """Give the logs their high watermarks, for checkpoints and retention."""
-        for partition in self.manager.partitions.values():
-            log = partition.log
-            if isinstance(log, PartitionLog):
-                log.high_watermark = partition.high_watermark
+        self._store.set_high_watermarks(self.manager.high_watermarks())
 
     # -- requests of clients and followers
 

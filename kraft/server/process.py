@@ -99,11 +99,11 @@ class _ListenerOpener:
     name = "ListenerOpener"
 
     def __init__(self, authorizer: Authorizer, open_waiting: Callable[[], None]) -> None:
-        self.authorizer = authorizer
+        self._authorizer = authorizer
         self._open_waiting = open_waiting
 
     def on_metadata_update(self, delta: ImageDelta, image: Image) -> None:
-        if self.authorizer.is_ready:
+        if self._authorizer.is_ready:
             self._open_waiting()
 
 

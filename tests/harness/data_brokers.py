@@ -22,7 +22,7 @@ from kraft._core.table.table import PartitionTable
 from kraft.broker.apis.data_apis import data_apis
 from kraft.broker.log.log_directory import LogDirectory
 from kraft.broker.log.log_manager import LogManager
-from kraft.broker.log_store import DirectoryLogStore
+from kraft.broker.log.log_store import PartitionLogStore
 from kraft.broker.producer_ids import AllocatedProducerIds
 from kraft.broker.replica_driver import ReplicaDriver
 from kraft.broker.replication.leader_fetcher import FetcherSettings
@@ -295,7 +295,7 @@ class DataBroker:
         )
         self.logs.load()
         self.topics.attach(self.logs)
-        self.store = DirectoryLogStore(self.logs)
+        self.store = PartitionLogStore(self.logs)
         sessions = count(1)
         self.manager = ReplicaManager(
             id, self.store, self.topics, lambda: next(sessions), cluster.settings

@@ -17,9 +17,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from ipaddress import ip_address
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple
 
 from kraft._core.codec.metadata_codec import Message
+from kraft.broker.request_channels import ActiveControllerChannel
 from kraft.errors import (
     NONE,
     UNSUPPORTED_VERSION,
@@ -56,26 +57,6 @@ _PARTLY_FORWARDED = frozenset((ALTER_CONFIGS.key, INCREMENTAL_ALTER_CONFIGS.key)
 #: The size of a frame before a header.
 _FRAME_SIZE = 4
 
-Answer = TypeVar("Answer", bound=Message)
-
-
-class ControllerPort(Protocol):
-    """A connection to the active controller, whichever node that is: `ControllerChannel`."""
-
-    @property
-    def versions(self) -> PeerVersions | None:
-        """The ApiVersions of the controller; None while there is no connection."""
-
-    async def call(
-        self, api: Api, request: Message, answer: type[Answer], *, timeout_ms: float
-    ) -> Answer:
-        """Return the controller's response.
-
-        Sends the request again if a controller does not answer or is not active. Raises
-        RequestTimedOutError after ``timeout_ms``, UnsupportedVersionError if the controller does
-        not have the API.
-        """
-
 
 class AdminForwarding:
     """Sends requests of clients to the active controller.
@@ -86,7 +67,7 @@ class AdminForwarding:
 
     def __init__(
         self,
-        controller: ControllerPort,
+        controller: ActiveControllerChannel,
         encode_principal: Callable[[str, KafkaPrincipal], bytes],
         *,
         timeout_ms: float = FORWARDING_TIMEOUT_MS,

@@ -15,7 +15,8 @@ from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
-from kraft.broker.apis.forwarding import AdminForwarding, ControllerPort
+from kraft.broker.apis.forwarding import AdminForwarding
+from kraft.broker.request_channels import ActiveControllerChannel
 from kraft.errors import NONE, TOPIC_ALREADY_EXISTS, KraftError, error_name
 from kraft.protocol.create_topics import (
     CREATE_TOPICS,
@@ -113,7 +114,7 @@ class TopicCreation:
         return CreateTopicsResponseData.decode(body, version)
 
 
-def _version(controller: ControllerPort) -> int:
+def _version(controller: ActiveControllerChannel) -> int:
     """Return the newest version that the controller has; ours while none is known."""
     peer = controller.versions
     version = None if peer is None else newest_common_version(CREATE_TOPICS, peer.ranges)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -131,7 +132,6 @@ def lifecycle_over(
     *,
     log_dirs: Sequence[Uuid] = (OWN,),
     registration_timeout_ms: float = 20_000,
-    on_state: Callable[[BrokerState], None] = lambda state: None,
 ) -> BrokerLifecycle:
     """Return the lifecycle of broker 7."""
     return BrokerLifecycle(
@@ -146,7 +146,6 @@ def lifecycle_over(
         channel,
         heartbeat_interval_ms=200,
         registration_timeout_ms=registration_timeout_ms,
-        on_state=on_state,
     )
 
 
@@ -155,13 +154,11 @@ class Registered:
 
     def __init__(self, quorum: Quorum, at: int) -> None:
         node = quorum.running[at]
-        self.states: list[BrokerState] = []
         self.channel = channel_to(node.leader_endpoint)
         self.lifecycle = lifecycle_over(
             self.channel,
             node.identity.cluster_id,
             log_dirs=(OWN, LOST),
-            on_state=self.states.append,
         )
         assert node.controller is not None
         node.controller.publishing.images.register(self.lifecycle, Phase.METADATA_CACHE)
@@ -178,7 +175,10 @@ class Registered:
         self.channel.close()
 
 
-def test_a_broker_joins_and_leaves_a_quorum(tmp_path: Path, run_scenario: RunScenario) -> None:
+def test_a_broker_joins_and_leaves_a_quorum(
+    tmp_path: Path, run_scenario: RunScenario, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
     quorum = Quorum(tmp_path)
 
     async def scenario() -> None:
@@ -191,11 +191,9 @@ def test_a_broker_joins_and_leaves_a_quorum(tmp_path: Path, run_scenario: RunSce
         await until(lambda: not broker.lifecycle.facts.due_ms < 1)
         assert await broker.lifecycle.leave(20_000)
         assert quorum.cluster(1).state.brokers[7].fenced
-        assert broker.states[-3:] == [
-            BrokerState.RUNNING,
-            BrokerState.PENDING_CONTROLLED_SHUTDOWN,
-            BrokerState.SHUTTING_DOWN,
-        ]
+        assert broker.lifecycle.state is BrokerState.SHUTTING_DOWN
+        told = re.findall(r"broker 7 is (\w+)", caplog.text)
+        assert told[-3:] == ["RUNNING", "PENDING_CONTROLLED_SHUTDOWN", "SHUTTING_DOWN"]
         broker.close()
 
     run_scenario(scenario, quorum)

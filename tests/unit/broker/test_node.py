@@ -26,6 +26,7 @@ from kraft.errors import (
 from kraft.network.authentication import ListenerSecurity
 from kraft.network.channel import Channel
 from kraft.network.throttled_log import ThrottledLog
+from kraft.network.tls_context import TlsSettings, tls_contexts
 from kraft.protocol.create_topics import (
     CREATE_TOPICS,
     CreatableConfig,
@@ -57,11 +58,13 @@ from kraft.protocol.produce import (
 )
 from kraft.raft.voters import Endpoint
 from kraft.records import Uuid
+from kraft.security.protocols import SecurityProtocol
 from kraft.security.sasl.client import ClientCredentials
 from kraft.server import process
 from kraft.server.config.loading import ServerConfig
 from kraft.server.local_quorum import LocalNode, LocalQuorum
 from kraft.server.process import QuorumNode
+from tests.harness.certificates import authority
 from tests.harness.controller_nodes import QUICK, until
 from tests.harness.data_requests import batch
 
@@ -129,9 +132,11 @@ class LocalNodes:
 class Client:
     """A client of one broker."""
 
-    def __init__(self, node: LocalNode, user: str | None = None) -> None:
+    def __init__(
+        self, node: LocalNode, user: str | None = None, security: ListenerSecurity | None = None
+    ) -> None:
         assert node.client_port is not None
-        security = ListenerSecurity()
+        security = security or ListenerSecurity()
         if user is not None:
             security.credentials = ClientCredentials("PLAIN", user, user)
         self._channel = Channel(
@@ -423,6 +428,40 @@ def test_brokers_authenticate_and_authorize(
     assert nodes.ended == []
 
 
+def test_brokers_replicate_over_mutual_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """TLS has no data loop: records of files are read and encrypted."""
+    own = authority().issue("broker")
+    settings = {
+        "listener.security.protocol.map": "PLAINTEXT:SSL,CONTROLLER:PLAINTEXT",
+        "ssl.client.auth": "required",
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.certificate.chain": own.certificate_pem,
+        "ssl.keystore.key": own.key_pem,
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.certificates": authority().pem,
+    }
+    nodes = LocalNodes(tmp_path, 1, 2, settings=settings)
+    keys = TlsSettings(own.certificate_pem, own.key_pem, trusted=authority().pem)
+    security = ListenerSecurity(SecurityProtocol.SSL, tls_contexts(keys))
+
+    async def scenario() -> None:
+        await nodes.start()
+        clients = {id: Client(nodes.node(id), security=security) for id in (1001, 1002)}
+        leader = await clients[1001].leader("t")
+        values = [b"%d" % number for number in range(10)]
+        for number, value in enumerate(values):
+            assert await clients[leader].produce("t", value) == (NONE, number)
+        assert await clients[leader].fetch("t") == values
+        await nodes.stop(leader)
+        assert await clients[2003 - leader].leader("t") == 2003 - leader
+        assert await clients[2003 - leader].fetch("t") == values
+        for each in clients.values():
+            each.close()
+
+    play(nodes, scenario, monkeypatch)
+    assert nodes.ended == []
+
+
 def test_a_failed_directory_is_told_and_the_last_one_ends_the_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -459,7 +498,7 @@ def test_a_failed_directory_is_told_and_the_last_one_ends_the_process(
         await until(lambda: nodes.ended)
 
     play(nodes, scenario, monkeypatch)
-    assert nodes.ended[0][0] == "no log directory is left"
+    assert nodes.ended[0][0] == "the directory of the metadata failed"
 
 
 def test_a_broker_that_cannot_register_ends_its_process(
