@@ -14,6 +14,7 @@ from kraft._core.bytes.batch_records import iterate
 from kraft._core.bytes.file_slice import FileSlice
 from kraft._core.log.disk import OsDisk
 from kraft.broker import node as broker_node
+from kraft.broker.controller_channel import ControllerChannel
 from kraft.broker.lifecycle import BrokerState
 from kraft.broker.log.checkpoint_files import read_clean_shutdown
 from kraft.broker.node import BrokerNode
@@ -27,6 +28,8 @@ from kraft.network.authentication import ListenerSecurity
 from kraft.network.channel import Channel
 from kraft.network.throttled_log import ThrottledLog
 from kraft.network.tls_context import TlsSettings, tls_contexts
+from kraft.protocol.api_versions import PeerVersions
+from kraft.protocol.create_acls import CREATE_ACLS
 from kraft.protocol.create_topics import (
     CREATE_TOPICS,
     CreatableConfig,
@@ -314,6 +317,25 @@ def test_a_stop_moves_the_leaders_and_the_followers_have_all(
 
     play(nodes, scenario, monkeypatch)
     assert nodes.ended == []
+
+
+def test_versions_that_the_controller_lacks_are_not_advertised(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nodes = LocalNodes(tmp_path, 1, 1, is_combined=True)
+    older = CREATE_TOPICS._replace(highest=CREATE_TOPICS.highest - 1)
+    told = PeerVersions(NONE, {older.key: (older.lowest, older.highest)}, {}, {})
+    monkeypatch.setattr(ControllerChannel, "versions", property(lambda channel: told))
+
+    async def scenario() -> None:
+        await nodes.start()
+        client = Client(nodes.node(1))
+        served = await client.versions()
+        assert served[older.key] == (older.lowest, older.highest)
+        assert CREATE_ACLS.key not in served
+        client.close()
+
+    play(nodes, scenario, monkeypatch)
 
 
 def test_old_segments_go_and_repeated_keys_are_compacted(
