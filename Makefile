@@ -10,7 +10,7 @@ OTHER_KIND := $(filter-out $(STAMP),$(wildcard $(VENV)/.built-*))
 # Tests start hundreds of Python processes, which would all compile the package's modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help build demo test spark lint lint-style lint-types docs package release-check interop interop-matrix leadership-moves transplant broker-lives broker-faults clients operations kafka-tests bench bench-quick bench-peers fuzz clean \
+.PHONY: help build demo test spark lint lint-style lint-types docs package release-check interop interop-matrix leadership-moves transplant broker-lives broker-faults clients operations kafka-tests client-tests bench bench-quick bench-peers fuzz clean \
   bench-instructions bench-compare baseline history performance-page \
   differential differential-coverage otava simulate simulate-controllers simulate-replication mutants core-mutants sanitize sanitize-threads disk-proof processes upgrade soak soak-simulate soak-processes
 
@@ -31,6 +31,7 @@ help:
 	@echo "make clients                Let clients and tools of every kind use brokers on kraft's controllers, beside Kafka's own"
 	@echo "make operations             Run the operators' commands on quorums and directories of every kind"
 	@echo "make kafka-tests            Run Kafka's own integration tests on a kraft controller, BACKEND=kraft CLASSES='A B'"
+	@echo "make client-tests           Run kafka-python's own integration tests at a kraft broker, BACKEND=kraft FILES='a b'"
 	@echo "make differential           Compare generated requests with Kafka's controller classes, CASES=20000 SEED=1"
 	@echo "make differential-coverage  Report the coverage of differential sequences, QUORUMS=300 SEED=1"
 	@echo "make otava                  Compare the regression analysis with the otava program, SERIES=1000 (needs Java 17)"
@@ -190,6 +191,13 @@ kafka-tests: build
 	$(BIN)/python -m tests.kafka_suites.run --backend $(BACKEND) $(if $(CLASSES),--classes $(CLASSES)) \
 	  $(if $(METHODS),--methods '$(METHODS)') $(if $(RECORD),--record) $(if $(LOGS),--directory $(LOGS))
 
+# kafka-python's tests; the backend kafka is the control. RECORD=1 keeps the results and writes
+# docs/client-tests.md; LOGS=DIR keeps what the processes print.
+client-tests: BACKEND ?= kraft
+client-tests: build
+	$(BIN)/python -m tests.client_suites.run --backend $(BACKEND) $(if $(FILES),--files $(FILES)) \
+	  $(if $(RECORD),--record) $(if $(LOGS),--directory $(LOGS))
+
 # Cases of the pure functions; per hundred also one sequence of the managers and one of whole controllers.
 differential: CASES ?= 20000
 differential: SEED ?= 1
@@ -303,7 +311,7 @@ upgrade: build
 	  $(if $(SEED),--seed $(SEED))
 
 soak-processes:
-	BROKER_CHAOS=300 $(MAKE) processes CYCLES=1000
+	BROKER_CHAOS=300 POWER_LOSSES=200 $(MAKE) processes CYCLES=1000
 
 # Seeds beyond those of CI.
 soak-simulate: build

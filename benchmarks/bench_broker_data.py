@@ -11,7 +11,8 @@ round the high watermarks show whether all that was acknowledged is there.
                        to a file
 ``broker_fetch``       responses of 1 MiB out of the page cache, one after the other on a
                        connection; ``sendfile_broker_fetch`` is the floor, the bare sendfile of
-                       `bench_data_loop`
+                       `bench_data_loop`, of a file beside those of the clusters; client and
+                       servers have the cores that they have there
 ``broker_replicated``  acks=all on 3 nodes, 100 producers with a batch of 1 KiB each in flight, 12
                        partitions
 ``broker_partitions``  requests of small batches to the 100 partitions of a topic; 100 such topics
@@ -28,6 +29,7 @@ round the high watermarks show whether all that was acknowledged is there.
 
 from __future__ import annotations
 
+import os
 import subprocess
 import time
 import warnings
@@ -52,7 +54,8 @@ from benchmarks.broker_clusters import (
 )
 from benchmarks.conftest import FULL, Sizes
 from benchmarks.loopback_client import LoopbackClient, ended
-from benchmarks.machine import cpu_seconds_of
+from benchmarks.machine import cpu_seconds_of, keep_on_cores
+from benchmarks.network_quorums import pid_of
 from benchmarks.timings import summary
 from kraft._core.bytes.batch import BatchBuilder
 from kraft._core.bytes.crc32c import crc32c
@@ -169,7 +172,7 @@ class SendfileFloor:
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE)
         assert self._process.stdout is not None
         port = int(self._process.stdout.readline())
-        self.nodes = [LocalNode(1, port, path, path, port, self._process)]
+        self.nodes = [LocalNode(1, port, path, path, port, process=self._process)]
 
     def cpu_seconds(self) -> float:
         return cpu_seconds_of(self._process.pid)
@@ -195,6 +198,8 @@ class Loads:
         self._directory = directory
         self._figure = figure
         self._client = LoopbackClient(directory)
+        #: Where the clusters have their files.
+        self._files = directory
 
     @contextmanager
     def clusters(self, size: int, *, has_peer: bool = True) -> Iterator[list[BrokerCluster]]:
@@ -203,6 +208,7 @@ class Loads:
         raise_soft_limit()
         with ExitStack() as running:
             files = running.enter_context(directory_in_memory(self._directory))
+            self._files = files
             found: list[BrokerCluster] = [KraftBrokerCluster(files / "kraft", size)]
             try:
                 if has_peer:
@@ -215,10 +221,28 @@ class Loads:
 
     def floor(self, size: int, responses: int, request: int) -> SendfileFloor:
         """Start the floor: so many responses of ``size`` bytes are its file, again and again."""
-        path = self._directory / "floor"
+        path = self._files / "floor"
         path.write_bytes(bytes(range(256)) * (size * responses // 256))
         command = [str(self._client.path), "serve", str(path), str(size), str(request)]
         return SendfileFloor(command, path)
+
+    @contextmanager
+    def apart(self, servers: Sequence[Loaded]) -> Iterator[None]:
+        """Keep the client on the last core, and the servers on the first one or two others.
+
+        Where the system puts a server beside the client decides about a third of the time that a
+        large response takes. For two cores or more.
+        """
+        cores = sorted(os.sched_getaffinity(0))
+        for server in servers:
+            for node in server.nodes:
+                keep_on_cores(pid_of(node), cores[: max(1, min(2, len(cores) - 1))])
+        anywhere = self._client
+        self._client = LoopbackClient(self._directory, ("taskset", "-c", str(cores[-1])))
+        try:
+            yield
+        finally:
+            self._client = anywhere
 
     def run(
         self,
@@ -231,9 +255,7 @@ class Loads:
     ) -> tuple[RoundOfLoad, int, int]:
         """Send the frames of each node to it, on so many connections in all.
 
-        Return the figures for one response, all responses, and the bytes of one response. A round
-        without a counted response is repeated for four times as many ``seconds``; its responses
-        are among all.
+        Return the figures for one response, all responses, and the bytes of one.
         """
         time_s = self.sizes.seconds if seconds is None else seconds
         clients = []
@@ -247,9 +269,6 @@ class Loads:
         cpu_s = cluster.cpu_seconds() - cpu_s
         responses = sum(load.responses for load in loads)
         everything = sum(load.responses_with_warmup for load in loads)
-        if not responses:
-            again, more, size = self.run(cluster, frames, connections, ahead, seconds=4 * time_s)
-            return again, everything + more, size
         round_of_load = RoundOfLoad(
             max(load.seconds for load in loads) / responses,
             cpu_s / everything,
@@ -365,7 +384,8 @@ def bench_fetch(loads: Loads) -> None:
         frames["sendfile"] = frames["kraft"]
         with loads.floor(size, responses, len(frames["kraft"][0])) as floor:
             servers: list[Loaded] = [*clusters, floor]
-            loads.in_turns("broker_fetch", servers, measure, unit="responses", size=size)
+            with loads.apart(servers):
+                loads.in_turns("broker_fetch", servers, measure, unit="responses", size=size)
 
 
 @pytest.mark.peer

@@ -17,7 +17,7 @@ SOURCE = Path(__file__).with_name("loopback_peer.c")
 
 
 class Load(NamedTuple):
-    """What one run of the client counted after its first tenth, and all responses."""
+    """What one run of the client counted after its first tenth, at least one, and all responses."""
 
     responses: int
     bytes: int

@@ -11,8 +11,9 @@
                             and how many responses there were in all; then the microseconds
                             that each of the counted responses took
 
-   At the end of its time load waits for the responses that are due, which do not count, so that
-   a server is idle when the next one is measured. */
+   At the end of its time, or once a response counts where a standstill of the machine took all of
+   it, load waits for the responses that are due, which do not count, so that a server is idle when
+   the next one is measured. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -205,11 +206,12 @@ static void load(int port, int connections, int ahead, double wanted_s, const ch
                     now = seconds();
                     responses++;
                     one->due--;
-                    if (now < begin + wanted_s)
+                    int goes_on = now < begin + wanted_s || taken == 0;
+                    if (goes_on)
                         one->owed++;
                     else
                         due--;
-                    if (counted && now < begin + wanted_s) {
+                    if (counted && goes_on) {
                         if (taken == room)
                             taken_us = realloc(taken_us, (room *= 2) * sizeof *taken_us);
                         taken_us[taken++] = (now - one->begun[one->first]) * 1e6;

@@ -6,6 +6,7 @@ import os
 import platform
 import re
 import sysconfig
+from collections.abc import Collection
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -65,6 +66,12 @@ def steal_seconds() -> float:
     """
     fields = Path("/proc/stat").read_text().splitlines()[0].split() if _STATUS.exists() else []
     return int(fields[8]) / os.sysconf("SC_CLK_TCK") if len(fields) > 8 else 0.0
+
+
+def keep_on_cores(pid: int, cores: Collection[int]) -> None:
+    """Let the threads of a process, and those that they start, run on these cores alone."""
+    for thread in os.listdir(f"/proc/{pid}/task"):
+        os.sched_setaffinity(int(thread), cores)
 
 
 def cpu_seconds_of(pid: int) -> float:

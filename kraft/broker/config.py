@@ -58,6 +58,12 @@ class BrokerSettings:
     log_cleaner_dedupe_buffer_size: int = setting(ConfigType.LONG, 128 * _MIB)
     producer_id_expiration_ms: int = setting(ConfigType.INT, 86_400_000, lowest=1)
 
+    # The windows of the rates of the replication (ReplicationQuotaManagerConfig, QuotaConfig).
+    replication_quota_window_num: int = setting(ConfigType.INT, 11, lowest=1)
+    replication_quota_window_size_seconds: int = setting(ConfigType.INT, 1, lowest=1)
+    alter_log_dirs_replication_quota_window_num: int = setting(ConfigType.INT, 11, lowest=1)
+    alter_log_dirs_replication_quota_window_size_seconds: int = setting(ConfigType.INT, 1, lowest=1)
+
     @classmethod
     def of(cls, config: ServerConfig) -> Self:
         """Return the settings that a node's configuration gives. Raises InvalidConfigError."""

@@ -23,7 +23,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeVar, cast
@@ -46,10 +46,11 @@ from kraft.broker.groups import (
     GroupReply,
 )
 from kraft.broker.groups.error_responses import delete_error, error_response, fetch_error
+from kraft.broker.groups.group import GroupState
 from kraft.broker.groups.requests import GroupRequest, GroupResponse
 from kraft.broker.replication.messages import PartitionId, ProducedPartition
 from kraft.broker.replication.partition import ALL_IN_SYNC, HostedPartition, RejectedOperationError
-from kraft.broker.replication.ports import DataSlice
+from kraft.broker.replication.ports import DataSlice, ReplicatedLog
 from kraft.broker.replication.replica_manager import ReplicaManager
 from kraft.errors import COORDINATOR_NOT_AVAILABLE, NOT_LEADER_OR_FOLLOWER
 from kraft.image.publishing import Image, ImageDelta
@@ -99,7 +100,6 @@ class _LedPartition:
     ) -> None:
         self.index = index
         self.partition = partition
-        self.log = partition.local_log
         self.epoch = partition.leader_epoch
         self.coordinator: GroupCoordinator
         #: The high watermark that the coordinator knows.
@@ -112,9 +112,14 @@ class _LedPartition:
         self._timeout_ms = timeout_ms
 
     @property
+    def log(self) -> ReplicatedLog:
+        """The log of the partition; another one after a move to another log directory."""
+        return self.partition.local_log
+
+    @property
     def is_led(self) -> bool:
-        """Whether this broker still leads the partition, with the log of the coordinator."""
-        return self.partition.is_leader and self.partition.log is self.log
+        """Whether this broker still leads the partition; if its log fails, it does not again."""
+        return self.partition.is_leader and self.partition.log is not None
 
     @property
     def is_settled(self) -> bool:
@@ -230,6 +235,15 @@ class GroupDriver:
             lambda code: delete_error(group_id, code),
         )
 
+    def group_states(self) -> Counter[GroupState]:
+        """Return the number of groups in each state."""
+        return self._coordinators.group_states()
+
+    @property
+    def offset_count(self) -> int:
+        """The committed offsets of all groups."""
+        return self._coordinators.offset_count
+
     def list_groups(
         self, states_filter: Sequence[str], types_filter: Sequence[str]
     ) -> list[ListedGroup]:
@@ -285,7 +299,7 @@ class GroupDriver:
         """Give coordinators the high watermarks that their records wait for."""
         if self._is_deciding:
             return
-        is_changed = True
+        is_changed = bool(self._unsettled)
         while is_changed:
             is_changed = False
             for led in list(self._unsettled.values()):
@@ -455,10 +469,10 @@ class GroupDriver:
 
     async def _replay(self, led: _LedPartition) -> bool:
         """Replay the log; return False if the coordinator resigned meanwhile."""
-        log, coordinator = led.log, led.coordinator
-        offset = log.start_offset
-        while offset < log.end_offset:
-            part = log.read(offset, self._settings.offsets_load_buffer_size, log.end_offset)
+        coordinator, size = led.coordinator, self._settings.offsets_load_buffer_size
+        offset = led.log.start_offset
+        while offset < led.log.end_offset:
+            part = led.log.read(offset, size, led.log.end_offset)
             if not part.size:
                 break  # compaction has removed the last batches
             chunk = await self._loop.run_in_executor(None, _read, part)

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from enum import IntEnum
 
@@ -41,6 +41,8 @@ from kraft.server.driver import now_ms
 logger = logging.getLogger(__name__)
 
 _FIRST_BACKOFF_MS = 100.0
+#: The second request of a controlled shutdown: one that moves few leaders is over soon. Kafka's.
+_SHUTDOWN_RETRY_MS = 50.0
 _NEVER = float("inf")
 
 
@@ -58,7 +60,7 @@ class BrokerState(IntEnum):
 class LifecycleState:
     """What a broker has told the active controller, and what it has to tell next.
 
-    The published metadata end at ``offset`` (exclusive). ``is_loaded``: the partitions that the
+    The applied metadata end at ``offset`` (exclusive). ``is_loaded``: the partitions that the
     metadata name are open, and the broker may be unfenced.
     """
 
@@ -71,15 +73,16 @@ class LifecycleState:
         self.is_loaded = False
         #: Failed log directories, in the order of their failure.
         self.offline: list[Uuid] = []
-        #: The directories that take no new partitions (KIP-1066); None if none has been named:
-        #: controllers before 4.3 do not know the field.
+        #: The directories that take no new partitions (KIP-1066); None: controllers before 4.3 do
+        #: not know the field.
         self.cordoned: list[Uuid] | None = None
         self._failures = 0
+        self._has_asked_to_stop = False
         self._due_ms = 0.0
 
     @property
     def is_caught_up(self) -> bool:
-        """Whether the published metadata contain the registration."""
+        """Whether the applied metadata contain the registration."""
         return 0 <= self.epoch < self.offset
 
     @property
@@ -112,14 +115,18 @@ class LifecycleState:
     def beaten(self, response: BrokerHeartbeatResponseData, now_ms: float) -> None:
         """Note the response to a heartbeat."""
         self._failures = 0
+        wait_ms = self._interval_ms
         if self.state is BrokerState.PENDING_CONTROLLED_SHUTDOWN:
             if response.should_shut_down:
                 self.state = BrokerState.SHUTTING_DOWN
+            elif not self._has_asked_to_stop:
+                self._has_asked_to_stop = True
+                wait_ms = min(_SHUTDOWN_RETRY_MS, wait_ms)
         elif self.state is BrokerState.STARTING and response.is_caught_up:
             self.state = BrokerState.RECOVERY
         if self.state is BrokerState.RECOVERY and not response.is_fenced:
             self.state = BrokerState.RUNNING
-        self._due_ms = min(self._due_ms, now_ms + self._interval_ms)
+        self._due_ms = min(self._due_ms, now_ms + wait_ms)
 
     def failed(self, now_ms: float) -> None:
         """Note that a request has failed: the next one waits, at most for an interval."""
@@ -127,8 +134,8 @@ class LifecycleState:
         self._failures += 1
         self._due_ms = min(self._due_ms, now_ms + wait_ms)
 
-    def published(self, offset: int) -> None:
-        """Note the end of the published metadata; tell the controller when it waits for it."""
+    def applied(self, offset: int) -> None:
+        """Note the end of the applied metadata; tell the controller when it waits for it."""
         was_caught_up = self.is_caught_up
         self.offset = max(self.offset, offset)
         if self.is_caught_up and not was_caught_up:
@@ -146,6 +153,12 @@ class LifecycleState:
             self.offline.append(directory)
             self._due_ms = 0.0
 
+    def set_cordoned(self, directories: list[Uuid] | None) -> None:
+        """Name other cordoned directories with the next heartbeat, at once."""
+        if directories != self.cordoned:
+            self.cordoned = directories
+            self._due_ms = 0.0
+
     def begin_controlled_shutdown(self) -> bool:
         """Ask the controller to move the leaders away; False if the broker is not in service."""
         if self.state not in (BrokerState.RUNNING, BrokerState.RECOVERY):
@@ -161,7 +174,9 @@ class BrokerLifecycle:
 
     ``registration`` is its request; its epochs and offsets come from the responses and the images.
     Register it after the publishers of the broker: a heartbeat promises that they have applied the
-    metadata up to its offset.
+    metadata up to its offset. ``applied_offset`` returns how far the replicas have; call
+    `note_applied` when that grows. A broker in controlled shutdown waits for the offsets of all
+    others: they lead in its place.
     """
 
     name = "BrokerLifecycle"
@@ -173,11 +188,14 @@ class BrokerLifecycle:
         *,
         heartbeat_interval_ms: float,
         registration_timeout_ms: float,
+        applied_offset: Callable[[], int],
     ) -> None:
         self._registration = registration
         self._channel = channel
         self._registration_timeout_ms = registration_timeout_ms
         self._heartbeat_interval_ms = heartbeat_interval_ms
+        self._applied_offset = applied_offset
+        self._published_offset = 0
         self._seen = BrokerState.STARTING
         self._changed = asyncio.Event()
         self._caught_up = asyncio.Event()
@@ -241,7 +259,12 @@ class BrokerLifecycle:
 
     def on_metadata_update(self, delta: ImageDelta, image: Image) -> None:
         """Note how far the broker has applied the metadata."""
-        self.facts.published(image.offset)
+        self._published_offset = image.offset
+        self.note_applied()
+
+    def note_applied(self) -> None:
+        """Note how far the replicas have applied the metadata that all publishers have."""
+        self.facts.applied(min(self._published_offset, self._applied_offset()))
         self._changed.set()
         if self.facts.is_caught_up:
             self._caught_up.set()
@@ -260,9 +283,12 @@ class BrokerLifecycle:
         self.facts.directory_failed(directory)
         self._changed.set()
 
-    def set_cordoned(self, directories: Sequence[Uuid]) -> None:
-        """Tell the controller which log directories take no new partitions (KIP-1066)."""
-        self.facts.cordoned = list(directories)
+    def set_cordoned(self, directories: Sequence[Uuid] | None) -> None:
+        """Tell the controller which log directories take no new partitions (KIP-1066).
+
+        None: do not name them.
+        """
+        self.facts.set_cordoned(None if directories is None else list(directories))
         self._changed.set()
 
     async def leave(self, timeout_ms: float) -> bool:

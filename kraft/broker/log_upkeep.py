@@ -31,17 +31,23 @@ _TURN_MS = 2.0
 
 
 class LogUpkeep:
-    """The upkeep of ``logs``; ``note_high_watermarks`` gives them those of the replication."""
+    """The upkeep of ``logs``.
+
+    ``note_high_watermarks`` gives them those of the replication; ``retained`` is called after
+    retention has removed records.
+    """
 
     def __init__(
         self,
         logs: LogManager,
         settings: BrokerSettings,
         note_high_watermarks: Callable[[], None],
+        retained: Callable[[], None],
     ) -> None:
         self._logs = logs
         self._settings = settings
         self._note_high_watermarks = note_high_watermarks
+        self._retained = retained
         self._thread = ThreadPoolExecutor(1, "log upkeep")
         self._cleaner = LogCleaner(logs, memory=settings.log_cleaner_dedupe_buffer_size)
         self._tasks: list[asyncio.Task[None]] = []
@@ -49,19 +55,27 @@ class LogUpkeep:
     def start(self) -> None:
         """Begin the work, on the running loop."""
         settings = self._settings
-        self._begin(settings.replica_high_watermark_checkpoint_interval_ms, self._checkpoint)
-        self._begin(min(settings.log_flush_scheduler_interval_ms, _FLUSH_MS), self._flush)
-        self._begin(_REMOVAL_MS, self._remove)
-        self._begin(settings.log_retention_check_interval_ms, self._apply_retention)
+        checkpoint_ms = settings.replica_high_watermark_checkpoint_interval_ms
+        self._begin(lambda: checkpoint_ms, self._checkpoint)
+        flush_ms = min(settings.log_flush_scheduler_interval_ms, _FLUSH_MS)
+        self._begin(lambda: flush_ms, self._flush)
+        self._begin(lambda: _REMOVAL_MS, self._remove)
+        retention_ms = settings.log_retention_check_interval_ms
+        self._begin(lambda: retention_ms, self._apply_retention)
         if settings.log_cleaner_enable:
-            self._begin(settings.log_cleaner_backoff_ms, self._compact)
+            self._begin(lambda: self._settings.log_cleaner_backoff_ms, self._compact)
 
-    def _begin(self, pause_ms: float, work: Callable[[], Awaitable[None]]) -> None:
+    def set_settings(self, settings: BrokerSettings) -> None:
+        """Use other settings of compaction: the pause from the next one on, the memory after it."""
+        self._settings = settings
+        self._cleaner.memory = settings.log_cleaner_dedupe_buffer_size
+
+    def _begin(self, pause_ms: Callable[[], float], work: Callable[[], Awaitable[None]]) -> None:
         """Do ``work`` again and again, after a pause each time; a failure is logged."""
 
         async def repeat() -> None:
             while True:
-                await asyncio.sleep(pause_ms / 1000)
+                await asyncio.sleep(pause_ms() / 1000)
                 try:
                     await work()
                 except Exception:
@@ -86,12 +100,16 @@ class LogUpkeep:
     async def _apply_retention(self) -> None:
         self._note_high_watermarks()
         began = now_ms()
+        has_removed = False
         for removed in self._logs.apply_retention(int(began)):
             if removed:
+                has_removed = True
                 logger.info("retention removed %d segments", removed)
             if now_ms() > began + _TURN_MS:
                 await asyncio.sleep(0.001)
                 began = now_ms()
+        if has_removed:
+            self._retained()
 
     async def _compact(self) -> None:
         """Compact one log after the other; a step that changes a log runs on the loop."""

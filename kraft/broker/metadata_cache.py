@@ -7,7 +7,7 @@ listener, and the topics sorted by name.
 
 Invariants: an answer is that of one image; a request changes nothing, and a topic that it would
 create is reported to the caller. Called by the listener of a broker, and as a publisher in the
-phase ``METADATA_CACHE``. Sources: Kafka's ``KafkaApis.handleTopicMetadataRequest``,
+first phase, ``METADATA_CACHE``. Sources: Kafka's ``KafkaApis.handleTopicMetadataRequest``,
 ``KRaftMetadataCache``, ``DescribeTopicPartitionsRequestHandler``, ``AuthHelper``,
 ``DefaultAutoTopicCreationManager`` (4.3.1).
 """
@@ -139,7 +139,7 @@ class MetadataCache:
             self._alive = sorted(
                 broker.id for broker in image.state.brokers.values() if not broker.fenced
             )
-        if delta.is_full or delta.topics_added or delta.topics_removed:
+        if delta.is_full or delta.is_renumbered or delta.topics_added or delta.topics_removed:
             self._sorted_topics = None
 
     def _listener(self, name: str) -> _Listener:

@@ -17,7 +17,6 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
-from kraft._core.table.table import PartitionTable
 from kraft.broker.log.log_store import PartitionLogStore
 from kraft.broker.replication.local_changes import LocalPartition
 from kraft.broker.replication.replica_manager import ReplicaManager
@@ -32,30 +31,31 @@ logger = logging.getLogger(__name__)
 class MetadataSteps:
     """The deltas that wait for the replica manager.
 
-    ``table`` returns the table of the published images; ``applied`` is called after each slice.
+    ``applied`` is called after each slice.
     """
 
     def __init__(
         self,
         manager: ReplicaManager,
         store: PartitionLogStore,
-        table: Callable[[], PartitionTable],
         applied: Callable[[], None],
     ) -> None:
         self._manager = manager
         self._store = store
-        self._table = table
         self._applied = applied
         self._loop = asyncio.get_running_loop()
         self._is_begun = False
         self._is_closed = False
         #: The metadata from before `begin`.
         self._early: Image | None = None
-        self._deltas: deque[tuple[PartitionTable, ImageDelta, Image]] = deque()
+        #: The end (exclusive) of the metadata that are applied; before `begin`, of those given.
+        self.applied_offset = 0
+        self._deltas: deque[tuple[ImageDelta, Image]] = deque()
         self._steps: Iterator[Sequence[LocalPartition]] | None = None
         #: Work in a thread, which the next step waits for.
         self._work: asyncio.Future[None] | None = None
         self._needs_full = False
+        self.error_count = 0
         self._has_looked_for_strays = False
         self._settled: asyncio.Future[None] | None = None
 
@@ -77,13 +77,13 @@ class MetadataSteps:
             return
         if not self._is_begun:
             self._early = image
+            self.applied_offset = image.offset
             return
         if self._needs_full:
             self._needs_full = False
             delta = ImageDelta(None, image)
         was_idle = self.is_idle
-        # A snapshot that is loaded meanwhile brings another table.
-        self._deltas.append((self._table(), delta, image))
+        self._deltas.append((delta, image))
         if was_idle:
             self._go_on()
 
@@ -96,8 +96,11 @@ class MetadataSteps:
             self._apply(time.perf_counter() + TURN_MS / 1000)
         except Exception:
             logger.exception("metadata were not applied: all of them are applied with the next")
+            self.error_count += 1
             self._needs_full = True
             self._steps = None
+            # As in Kafka, a failure does not hold back the brokers that wait for this one.
+            self.applied_offset = self._deltas[-1][1].offset
             self._deltas.clear()
         self._applied()
         if self.is_idle:
@@ -111,7 +114,8 @@ class MetadataSteps:
             new = next(self._steps, None)
             if new is None:
                 self._steps = None
-                self._deltas.popleft()
+                _, image = self._deltas.popleft()
+                self.applied_offset = image.offset
                 if not self._has_looked_for_strays:
                     self._has_looked_for_strays = True
                     strays = self._store.strays(self._manager.partitions.values())

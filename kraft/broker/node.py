@@ -25,7 +25,8 @@ from kraft._core.log.segment import SegmentPool
 from kraft.broker.apis.broker_apis import broker_handlers
 from kraft.broker.apis.forwarding import AdminForwarding, advertised_apis
 from kraft.broker.apis.topic_creation import NewTopicSettings, TopicCreation
-from kraft.broker.config import BrokerSettings
+from kraft.broker.changed_settings import ChangedSettings
+from kraft.broker.config import ALL_DIRECTORIES, BrokerSettings
 from kraft.broker.controller_channel import ControllerChannel
 from kraft.broker.group_driver import GroupDriver
 from kraft.broker.group_settings import GroupSettings
@@ -36,9 +37,11 @@ from kraft.broker.log.log_manager import LogManager
 from kraft.broker.log.log_store import PartitionLogStore
 from kraft.broker.log_upkeep import LogUpkeep
 from kraft.broker.metadata_cache import MetadataCache, MetadataCacheSettings
+from kraft.broker.observed_broker import ObservedBroker
 from kraft.broker.producer_ids import AllocatedProducerIds
 from kraft.broker.replica_driver import ReplicaDriver
 from kraft.broker.replication.leader_fetcher import FetcherSettings
+from kraft.broker.replication.quotas import ReplicationQuota, ReplicationQuotas
 from kraft.broker.replication.replica_manager import ReplicaManager
 from kraft.broker.replication.settings import ReplicationSettings
 from kraft.broker.services import BrokerServices
@@ -60,9 +63,10 @@ from kraft.records import Uuid
 from kraft.records.versions import SUPPORTED_FEATURES
 from kraft.server.config.loading import ServerConfig
 from kraft.server.controller import ControllerRunner
-from kraft.server.descriptors import accept_backlog, bounded_limits, most_connections
+from kraft.server.descriptors import bounded_limits, most_connections
 from kraft.server.disk.directory_lock import DirectoryLock
 from kraft.server.driver import now_ms
+from kraft.server.dynamic_config import DynamicConfig
 from kraft.server.opening import StoreOpening
 from kraft.server.process import QuorumNode, end_process
 from kraft.server.storage.meta_properties import NodeIdentity
@@ -106,6 +110,18 @@ class BrokerNode:
         self.broker: RunningBroker | None = None
         self._endpoints: tuple[Endpoint, ...] = ()
         self._entering: asyncio.Task[None] | None = None
+        self.quorum.observed_parts.append(ObservedBroker(self))
+
+    @property
+    def images(self) -> ImagePublishing:
+        """The published metadata of this node."""
+        return self._runner.publishing.images
+
+    @property
+    def ignores_static_voters(self) -> bool:
+        """Whether the log names other voters than controller.quorum.voters."""
+        driver = self.quorum.driver
+        return bool(self.config.voters) and driver is not None and driver.node.log.kraft_version > 0
 
     @property
     def identity(self) -> NodeIdentity:
@@ -194,6 +210,7 @@ class RunningBroker:
         )
         self.topics = EffectiveTopicSettings(config)
         free = most_connections(has_http=config.http_listener is not None)
+        self._connections = free // _CONNECTION_PART
         self.logs = LogManager(self._directories(free), self.topics.log_settings)
         self.topics.attach(self.logs)
         store = PartitionLogStore(self.logs)
@@ -204,6 +221,7 @@ class RunningBroker:
             partial(random.randint, 1, 2**31 - 1),
             _replication_settings(settings),
         )
+        manager.context.quotas = _quotas(settings)
         self.replicas = ReplicaDriver(
             manager,
             store=store,
@@ -211,7 +229,6 @@ class RunningBroker:
             isr_channel=self._controller_channel("alter-partition"),
             directory_channel=self._controller_channel("directory-assignments"),
             broker_id=config.node_id,
-            table=lambda: runner.controller.cluster.table,
             request_timeout_ms=settings.replica_socket_timeout_ms,
         )
         groups = GroupSettings.of(config)
@@ -227,6 +244,9 @@ class RunningBroker:
         forwarding_channel = self._controller_channel("forwarding")
         forwarding = AdminForwarding(forwarding_channel, quorum.security.encode_envelope_principal)
         self.creation = TopicCreation(forwarding, lambda: self._new_topics(groups))
+        self.changed = ChangedSettings(
+            config, settings, manager.context.quotas, self._settings_changed
+        )
         self.services = BrokerServices(
             config,
             settings,
@@ -237,10 +257,15 @@ class RunningBroker:
             self.groups,
             self._image,
         )
-        self.upkeep = LogUpkeep(self.logs, settings, self.replicas.note_high_watermarks)
+        self.upkeep = LogUpkeep(
+            self.logs,
+            settings,
+            self.replicas.note_high_watermarks,
+            self.replicas.start_offsets_changed,
+        )
         self.listener = Listener(
             accept_connection,
-            bounded_limits(config.limits(), free // _CONNECTION_PART),
+            bounded_limits(config.limits(), self._connections),
             quorum.features,
             broker_handlers(
                 self.services,
@@ -335,7 +360,7 @@ class RunningBroker:
         listeners = self._config.broker_listeners
         names = {listener.name for listener in listeners}
         endpoints = tuple(Endpoint(each.name, each.host, each.port) for each in listeners)
-        return await self.listener.start(endpoints, names, accept_backlog())
+        return await self.listener.start(endpoints, names)
 
     async def enter(self, bound: Iterable[Endpoint]) -> None:
         """Register, wait for the metadata, load the partitions, and serve clients.
@@ -350,28 +375,39 @@ class RunningBroker:
             self._heartbeats,
             heartbeat_interval_ms=self._settings.broker_heartbeat_interval_ms,
             registration_timeout_ms=self._settings.initial_broker_registration_timeout_ms,
+            applied_offset=lambda: self.replicas.applied_offset,
         )
-        cordoned = [Uuid(one.id) for one in self.logs.online if self.services.is_cordoned(one)]
-        if cordoned:
-            lifecycle.set_cordoned(cordoned)
+        self.replicas.on_applied = lifecycle.note_applied
+        self._cordon()
         images = self._publishing
         images.register(self.cache, Phase.METADATA_CACHE)
-        images.register(lifecycle, Phase.METADATA_CACHE)
+        # New logs are created with the settings of their topics, in no cordoned directory.
+        images.register(self.changed, Phase.REPLICA_MANAGER)
+        images.register(self.topics, Phase.REPLICA_MANAGER)
+        images.register(self.replicas, Phase.REPLICA_MANAGER)
+        images.register(
+            DynamicConfig(
+                self._config,
+                lambda limits: self.listener.set_limits(bounded_limits(limits, self._connections)),
+                "BrokerLimits",
+            )
+        )
+        self.listener.rates.name = "BrokerConnectionRates"
+        images.register(self.listener.rates)
+        images.register(lifecycle, Phase.HEARTBEATS)
         epoch = await lifecycle.register()
         lifecycle.start()
         await lifecycle.caught_up()
         # Before, the metadata may show this broker as the leader of an earlier life.
         self.replicas.begin(epoch)
-        images.register(self.topics, Phase.REPLICA_MANAGER)
-        images.register(self.replicas, Phase.REPLICA_MANAGER)
         images.register(self.groups, Phase.COORDINATORS)
         loaded = _Loaded()
-        images.register(loaded, Phase.METADATA_CACHE)
+        images.register(loaded, Phase.HEARTBEATS)
         self._runner.publish_soon()
         await loaded.done.wait()
         await self.replicas.settled()
         self.upkeep.start()
-        await self.listener.open_waiting()
+        self.listener.open_waiting()
         lifecycle.loaded()
 
     def _registration(self, bound: Iterable[Endpoint]) -> BrokerRegistrationRequestData:
@@ -398,6 +434,30 @@ class RunningBroker:
         )
 
     # -- upkeep
+
+    def _settings_changed(self, settings: BrokerSettings) -> None:
+        """Apply dynamic settings."""
+        for directory in self.logs.directories:
+            directory.producer_expiration_ms = settings.producer_id_expiration_ms
+        self.upkeep.set_settings(settings)
+        self._cordon()
+
+    def _cordon(self) -> None:
+        """Cordon the directories of cordoned.log.dirs, and tell the controller.
+
+        Only from metadata.version 4.3-IV0 on: controllers before do not know them.
+        """
+        names = self.changed.settings.cordoned_log_dirs
+        for one in self.logs.directories:
+            one.is_cordoned = one.path in names or ALL_DIRECTORIES in names
+        lifecycle = self.lifecycle
+        if lifecycle is None:
+            return
+        cordoned = [Uuid(one.id) for one in self.logs.online if one.is_cordoned]
+        if not self.changed.knows_cordoned:
+            lifecycle.set_cordoned(None)
+        elif cordoned or lifecycle.facts.cordoned is not None:
+            lifecycle.set_cordoned(cordoned)
 
     def _directory_failed(self, directory: LogDirectory) -> None:
         """Take a failed directory out of service; without one, or without the metadata, end.
@@ -469,6 +529,18 @@ class _Loaded:
 
     def on_metadata_update(self, delta: ImageDelta, image: Image) -> None:
         self.done.set()
+
+
+def _quotas(settings: BrokerSettings) -> ReplicationQuotas:
+    windows = settings.replication_quota_window_num, settings.replication_quota_window_size_seconds
+    return ReplicationQuotas(
+        ReplicationQuota(*windows),
+        ReplicationQuota(*windows),
+        ReplicationQuota(
+            settings.alter_log_dirs_replication_quota_window_num,
+            settings.alter_log_dirs_replication_quota_window_size_seconds,
+        ),
+    )
 
 
 def _replication_settings(settings: BrokerSettings) -> ReplicationSettings:

@@ -20,17 +20,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from itertools import islice
 from typing import Any, cast
 
 from typing_extensions import Buffer
 
-from kraft._core.table.table import PartitionTable
 from kraft.broker.directory_assignments import DirectoryAssignments
 from kraft.broker.leader_links import LeaderLinks
 from kraft.broker.log.log_store import PartitionLogStore
 from kraft.broker.metadata_steps import MetadataSteps
+from kraft.broker.replica_mover import ReplicaMover
 from kraft.broker.replication.messages import (
     BrokerFetchRequest,
     BrokerFetchResponse,
@@ -42,7 +42,7 @@ from kraft.broker.replication.messages import (
 )
 from kraft.broker.replication.replica_fetching import FetchToSend, OffsetQuery
 from kraft.broker.replication.replica_manager import ReplicaManager
-from kraft.broker.replication.replication_output import ReplicationOutput
+from kraft.broker.replication.replication_output import ReplicationAnswer, ReplicationOutput
 from kraft.broker.replication_rpcs import alter_partition_request, isr_change_response
 from kraft.broker.request_channels import (
     ActiveControllerChannel,
@@ -70,7 +70,7 @@ class ReplicaDriver:
     """The running replica manager of a broker; create it on the event loop.
 
     ``store`` has the logs of ``manager``. ``channels`` returns a new channel to a broker, None
-    while its address is unknown. ``table`` returns the table of the published images.
+    while its address is unknown.
     """
 
     name = "ReplicaManager"
@@ -84,10 +84,10 @@ class ReplicaDriver:
         isr_channel: ActiveControllerChannel,
         directory_channel: RequestChannel,
         broker_id: int,
-        table: Callable[[], PartitionTable],
         request_timeout_ms: float = REQUEST_TIMEOUT_MS,
     ) -> None:
         self.manager = manager
+        self.traffic = manager.traffic
         self._store = store
         self._loop = asyncio.get_running_loop()
         self._isr_channel = isr_channel
@@ -95,6 +95,8 @@ class ReplicaDriver:
         self._timeout_ms = request_timeout_ms
         #: Called after each event that may have changed roles or high watermarks.
         self.after_step: list[Callable[[], None]] = []
+        #: Called when metadata were applied.
+        self.on_applied: Callable[[], None] = lambda: None
         self._links = LeaderLinks(channels, broker_id, manager.partitions, request_timeout_ms)
         self._assignments = DirectoryAssignments(
             directory_channel,
@@ -108,9 +110,11 @@ class ReplicaDriver:
         #: The time of the timer: uvloop's handle for a time that is due has none.
         self._timer_at_ms = float("inf")
         self._is_stepping = False
-        self._has_more_output = False
+        self._has_more_output = self._has_more_than_answers = False
         self._is_closed = False
-        self._metadata = MetadataSteps(manager, store, table, self._applied)
+        self.mover = ReplicaMover(manager, store, self._after)
+        self.after_step.append(self.mover.go_on)
+        self._metadata = MetadataSteps(manager, store, self._applied)
 
     @property
     def now_ms(self) -> float:
@@ -128,12 +132,25 @@ class ReplicaDriver:
         """Apply a delta; see `MetadataSteps`."""
         self._metadata.add(delta, image)
 
+    @property
+    def applied_offset(self) -> int:
+        """The end (exclusive) of the metadata that are applied."""
+        return self._metadata.applied_offset
+
+    @property
+    def apply_error_count(self) -> int:
+        """How often metadata could not be applied."""
+        return self._metadata.error_count
+
     async def settled(self) -> None:
         """Wait until all metadata that were published are applied, or the driver is closed."""
         await self._metadata.settled()
+        if self._is_closed:
+            await self.mover.settled()
 
     def _applied(self) -> None:
         """Go on after a part of the metadata was applied."""
+        self.on_applied()
         if self._metadata.is_idle:
             self._links.close_unused(self.manager.fetching.leaders)
         self._after()
@@ -153,6 +170,11 @@ class ReplicaDriver:
         """Give the logs their high watermarks, for checkpoints and retention."""
         self._store.set_high_watermarks(self.manager.high_watermarks())
 
+    def start_offsets_changed(self) -> None:
+        """Let fetches see the log start offsets that retention has raised."""
+        self.manager.start_offsets_changed(self.now_ms)
+        self._after()
+
     # -- requests of clients and followers
 
     def produce(
@@ -162,8 +184,8 @@ class ReplicaDriver:
         if len(batches) > PARTITIONS_AT_ONCE:
             return self._spawn(self._produce_in_slices(batches, acks, timeout_ms))
         answer: asyncio.Future[Produced] = self._loop.create_future()
-        self.manager.produce(answer, batches, acks, timeout_ms, self.now_ms)
-        self._after()
+        waits = self.manager.produce(answer, batches, acks, timeout_ms, self.now_ms)
+        self._after(has_only_answers=not waits)
         return answer
 
     async def _produce_in_slices(
@@ -180,8 +202,8 @@ class ReplicaDriver:
     def fetch(self, request: BrokerFetchRequest) -> asyncio.Future[BrokerFetchResponse]:
         """Read for a follower or a consumer; see `ReplicaManager.fetch`."""
         answer: asyncio.Future[BrokerFetchResponse] = self._loop.create_future()
-        self.manager.fetch(answer, request, self.now_ms)
-        self._after()
+        has_more = self.manager.fetch(answer, request, self.now_ms)
+        self._after(has_only_answers=not has_more)
         return answer
 
     def delete_records(
@@ -208,9 +230,13 @@ class ReplicaDriver:
 
     # -- the manager's output
 
-    def _after(self) -> None:
-        """Carry out what the manager has to do after an event."""
+    def _after(self, *, has_only_answers: bool = False) -> None:
+        """Carry out what the manager has to do after an event.
+
+        ``has_only_answers``: see `ReplicaManager.produce` and `ReplicaManager.fetch`.
+        """
         self._has_more_output = True
+        self._has_more_than_answers |= not has_only_answers
         if self._is_stepping or self._is_closed:
             # The loop below takes the output of a call from `after_step`.
             return
@@ -218,24 +244,29 @@ class ReplicaDriver:
         try:
             while self._has_more_output:
                 self._has_more_output = False
-                output = self.manager.take_output(self.now_ms)
-                self._carry_out(output)
+                if self._has_more_than_answers:
+                    self._has_more_than_answers = False
+                    self._carry_out(self.manager.take_output(self.now_ms))
+                else:
+                    self._give(self.manager.take_answers())
                 for call in self.after_step:
                     try:
                         call()
                     except Exception:
                         # Its fault is not that of the request whose event this is.
                         logger.exception("a part of the broker failed after an event")
-            self._wake_at(output.wake_at_ms)
         finally:
             self._is_stepping = False
 
-    def _carry_out(self, output: ReplicationOutput) -> None:
-        for answer in output.answers:
+    def _give(self, answers: Iterable[ReplicationAnswer]) -> None:
+        for answer in answers:
             future = cast("asyncio.Future[Any]", answer.token)
             # A connection that is closed cancels the requests that wait for it.
             if not future.done():
                 future.set_result(answer.response)
+
+    def _carry_out(self, output: ReplicationOutput) -> None:
+        self._give(output.answers)
         for fetch in output.fetches:
             self._spawn(self._fetch(fetch))
         for query in output.queries:
@@ -244,6 +275,7 @@ class ReplicaDriver:
             self._spawn(self._alter_partition(output.isr_changes))
         if output.directories:
             self._assignments.report(output.directories)
+        self._wake_at(output.wake_at_ms)
 
     def _wake_at(self, at_ms: float) -> None:
         """Set the timer; one that is set for an earlier time stays, and sets the next one."""
@@ -323,14 +355,16 @@ class ReplicaDriver:
             self._after()
 
     def _is_assignment_needed(self, id: PartitionId, directory: bytes) -> bool:
-        """Return whether the metadata do not show a replica in its directory yet."""
+        """Return whether the metadata do not show a replica in its directory yet.
+
+        Also in one that has failed: the metadata may assign the one to which it was being moved.
+        """
         partition = self.manager.partitions.get(id)
         return (
             partition is not None
-            and partition.log is not None
-            and partition.directory == directory
             and partition.assignment is not None
             and partition.assignment.directory != directory
+            and self.manager.moves.reported_directory(partition) == directory
         )
 
     # -- the end
@@ -349,6 +383,7 @@ class ReplicaDriver:
         if self._timer is not None:
             self._timer.cancel()
         self._metadata.close()
+        self.mover.close()
         for task in self._tasks:
             task.cancel()
         self._assignments.close()

@@ -147,7 +147,7 @@ class EffectiveTopicSettings:
         return True
 
     def _change_all_logs(self) -> None:
-        for log in () if self._logs is None else self._logs.logs():
+        for log in () if self._logs is None else self._logs.with_future_logs():
             settings = self.log_settings(log.topic)
             if log.settings is not settings:
                 log.change_settings(settings)
@@ -159,9 +159,12 @@ class EffectiveTopicSettings:
             number = table.topic_number(topic)
             settings = self.log_settings(topic)
             for partition in range(0 if number < 0 else len(table.topic_rows(number))):
-                log = self._logs.get(topic, partition)
-                if log is not None and log.settings != settings:
-                    log.change_settings(settings)
+                for log in (
+                    self._logs.get(topic, partition),
+                    self._logs.future(topic, partition),
+                ):
+                    if log is not None and log.settings != settings:
+                        log.change_settings(settings)
 
 
 def _change(configs: dict[str, str], setting: str, value: str | None) -> None:

@@ -151,6 +151,7 @@ def up(
                 max_transaction_ms=max_transaction_ms,
                 log_format=log_format.value,
             ) as quorum:
+                quorum.report = lambda text: typer.echo(text, err=True)
                 with _interrupts_held():
                     quorum.start()
                 foreground = _Foreground(
@@ -245,9 +246,8 @@ class _Foreground:
         )
 
     def _await_brokers(self) -> None:
-        """Return when the controller has unfenced all brokers: they serve clients."""
-        ids = {node.id for node in self._quorum.brokers}
-        if not ids:
+        """Return when all brokers serve clients, and the controller has unfenced them."""
+        if not self._quorum.brokers:
             return
         from kraft.errors import KraftError
         from kraft.metadata.quorum_reader import read_metadata
@@ -257,6 +257,8 @@ class _Foreground:
 
         def unfenced() -> int:
             nonlocal failure
+            # The metadata show brokers of before as unfenced until their sessions end.
+            ids = {node.id for node in self._quorum.brokers if node.accepts_clients()}
             try:
                 with QuorumClient(self._addresses()) as client:
                     known = read_metadata(client).brokers
@@ -265,7 +267,7 @@ class _Foreground:
                 return 0
             return sum(id in ids and not broker.fenced for id, broker in known.items())
 
-        self._await("brokers", len(ids), unfenced, lambda: failure)
+        self._await("brokers", len(self._quorum.brokers), unfenced, lambda: failure)
 
     def _await(
         self, what: str, count: int, unfenced: Callable[[], int], failure: Callable[[], str]

@@ -6,10 +6,14 @@ of a broker or standby controller is all committed. The active controller's stat
 image never shows uncommitted records, nor a part of a metadata transaction.
 
 Invariants:
-- Every image goes to the publishers in the same order: by phase, then by registration. The metadata
-  cache comes last, so that a request that sees the new metadata finds everything else done.
+- Every image goes to the publishers in one order: by phase, then by registration. As in Kafka's
+  ``BrokerMetadataPublisher`` the metadata cache comes first, then replicas, coordinators, all else;
+  last what tells the controller how far the metadata are applied. No request is served between
+  them, but replicas may finish a large delta in later turns.
 - A publisher's first delta is full; so is the first one after a snapshot replaced the state, and
   the next one after a failure of this publisher, which may have applied half of its delta.
+- A compaction of the table gives rows and topics other numbers, and changes nothing else:
+  publishers get a delta that says so, without changes.
 - A failed publisher is counted and reported; the other publishers are still called. (Kafka's fault
   handler only logs the failure, and that publisher loses the delta.)
 - Publishing costs as much as changed (KAFKA-14735). The journal is dropped up to the published
@@ -65,17 +69,26 @@ class ImageDelta:
     """The changes from ``before`` to ``image``.
 
     A full delta has ``before`` None: it lists everything as new, and a publisher drops what is not
-    in it. Creating a delta is O(1); its first property access costs as much as changed. It keeps
-    both images alive: drop it after use. ``byte_size`` and ``batch_count`` measure the log between.
+    in it. Where ``is_renumbered`` is true, rows and topics have other numbers in ``image`` than in
+    ``before``, and nothing changed. Creating a delta is O(1); its first property access costs as
+    much as changed. It keeps both images alive: drop it after use. ``byte_size`` and
+    ``batch_count`` measure the log between.
     """
 
     def __init__(
-        self, before: Image | None, image: Image, *, byte_size: int = 0, batch_count: int = 0
+        self,
+        before: Image | None,
+        image: Image,
+        *,
+        byte_size: int = 0,
+        batch_count: int = 0,
+        is_renumbered: bool = False,
     ) -> None:
         self.before = before
         self.image = image
         self.byte_size = byte_size
         self.batch_count = batch_count
+        self.is_renumbered = is_renumbered
 
     @property
     def is_full(self) -> bool:
@@ -84,7 +97,9 @@ class ImageDelta:
     @cached_property
     def _table(self) -> TableDelta:
         assert self.before is not None
-        return TableDelta(self.before.table, self.image.table)
+        # The rows of two tables cannot be compared, and need not be.
+        before = self.image if self.is_renumbered else self.before
+        return TableDelta(before.table, self.image.table)
 
     @property
     def rows_changed(self) -> NDArray[np.int32]:
@@ -135,10 +150,11 @@ class Publisher(Protocol):
 class Phase(IntEnum):
     """The position of a publisher in the order of calls."""
 
-    REPLICA_MANAGER = 0
-    COORDINATORS = 1
-    OTHERS = 2
-    METADATA_CACHE = 3
+    METADATA_CACHE = 0
+    REPLICA_MANAGER = 1
+    COORDINATORS = 2
+    OTHERS = 3
+    HEARTBEATS = 4
 
 
 class _Batch(NamedTuple):
@@ -231,7 +247,7 @@ class ImagePublishing:
         self.forget_image()
 
     def forget_image(self) -> None:
-        """Release the last image, so that the table can be compacted; the next deltas are full."""
+        """Release the last image; the next deltas are full."""
         self.image = None
         self._needs_full = {publisher.name: _NEW for _, publisher in self._publishers}
 
@@ -276,6 +292,17 @@ class ImagePublishing:
         self._notify(delta, image)
         cluster.forget(offset)
         return delta
+
+    def publish_renumbered(self) -> Image:
+        """Publish the last image again after a compaction of the table, with the new numbers.
+
+        The image must have had all of the state when the compaction began. Returns it.
+        """
+        before = self.image
+        assert before is not None
+        self.image = image = before._replace(table=self._cluster.table.image(before.offset))
+        self._notify(ImageDelta(before, image, is_renumbered=True), image)
+        return before
 
     def _notify(self, delta: ImageDelta, image: Image) -> None:
         full = delta if delta.is_full else None

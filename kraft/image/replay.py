@@ -242,8 +242,8 @@ class MetadataState:
         """Begin to drop the rows of removed partitions, and drop the journal: nothing before can be
         reverted.
 
-        Numbers of rows and topics change at the end. Raises ReplayError while a transaction is
-        open, InvalidRequestError while an image of an earlier state is in use.
+        Numbers of rows and topics change at the end, but images of before keep theirs. Raises
+        ReplayError while a transaction is open.
         """
         if self.transaction_start is not None:
             raise ReplayError("cannot compact the table: a transaction is open")
@@ -251,10 +251,7 @@ class MetadataState:
         return self.table.begin_compaction()
 
     def compact(self) -> None:
-        """Compact the table at once: a pass over it.
-
-        Raises as `begin_compaction`, and InvalidRequestError while any image is in use.
-        """
+        """Compact the table at once: a pass over it. Raises as `begin_compaction`."""
         self.begin_compaction().finish()
 
     def _replay(self, offset: int, value: bytes) -> None:

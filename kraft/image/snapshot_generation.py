@@ -7,8 +7,8 @@ equal those of ``SnapshotWriter`` for a state that stopped at the image's offset
 chunks to a file.
 
 Invariants: a snapshot ends at the end of a batch (KAFKA-17713) and outside of metadata
-transactions, as an image does; only one is generated at a time. Until the end its image prevents
-compaction of the table and keeps the journal. Sources: Kafka's ``SnapshotGenerator``,
+transactions, as an image does; only one is generated at a time. Until the end its image keeps the
+journal, and after a compaction of the table the old rows. Sources: Kafka's ``SnapshotGenerator``,
 ``SnapshotEmitter``, ``MetadataImage.write``, KIP-630.
 """
 

@@ -131,7 +131,8 @@ def replica_transitions(delta: ImageDelta, cluster: MetadataState) -> ReplicaTra
 
     Includes replicas that no record names, whose broker came, went, or has other directories
     online. ``cluster`` is the state of the two images; the first call that needs its index from
-    brokers to rows builds it.
+    brokers to rows builds it. Raises OffsetOutOfRangeError for images from before a compaction of
+    ``cluster``, whose rows have other numbers.
     """
     rows = np.union1d(_rows_named(delta), _rows_of_brokers(delta, cluster)).astype(np.int32)
     keys, now = _replicas(delta.image, rows)

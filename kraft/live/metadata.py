@@ -264,13 +264,8 @@ class LiveMetadata(MetadataView):
             delta.settle()
         self._deltas.clear()
         self._publishing.forget_image()
-        try:
-            self.cluster.compact()
-        except InvalidRequestError:
-            # The program keeps an image: try again with the next change.
-            return False
-        finally:
-            self._publishing.publish(self.cluster.next_offset)
+        self.cluster.compact()
+        self._publishing.publish(self.cluster.next_offset)
         return True
 
     def _replace(

@@ -40,7 +40,7 @@ from kraft.errors import (
     error_name,
 )
 from kraft.network.authentication import ListenerSecurity
-from kraft.network.framing import Buffer, FrameProtocol
+from kraft.network.framing import SMALL_BUFFER_SIZE, Buffer, FrameProtocol
 from kraft.network.throttled_log import ThrottledLog
 from kraft.network.tls_transport import TlsTransport
 from kraft.protocol.api_versions import (
@@ -114,7 +114,10 @@ class _PendingCall:
 
 
 class Peer:
-    """A destination: its connection, if it has one, and its waiting requests."""
+    """A destination: its connection, if it has one, and its waiting requests.
+
+    ``buffer_size``: the bytes that the connection keeps for small responses.
+    """
 
     def __init__(
         self,
@@ -124,8 +127,10 @@ class Peer:
         deliver: Callable[[Event], None],
         warnings: ThrottledLog,
         security: ListenerSecurity,
+        buffer_size: int = SMALL_BUFFER_SIZE,
     ) -> None:
         self.endpoint = endpoint
+        self.buffer_size = buffer_size
         self.warnings = warnings
         self.security = security
         self._loop = loop
@@ -323,7 +328,7 @@ class PeerConnection(FrameProtocol):
     """One connection to a peer: ApiVersions, SASL where it is used, then requests in order."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, owner: Peer, client_id: str) -> None:
-        super().__init__(loop, MAX_RESPONSE_SIZE)
+        super().__init__(loop, MAX_RESPONSE_SIZE, owner.buffer_size)
         self._owner = owner
         self._client_id = client_id
         #: The peer's ApiVersions response; None before.

@@ -52,9 +52,9 @@ _AT_ONCE = Delay(0.0)
 class CreationRates:
     """The rates of new connections of a node's listeners, and their limits."""
 
-    name = "ConnectionRates"
-
     def __init__(self, limits: RateLimits) -> None:
+        #: The name of the publisher; the broker of a node has rates of its own.
+        self.name = "ConnectionRates"
         self.limits = limits
         self._of_addresses: dict[str | None, float] = {}
         self._all = self._new_rate()

@@ -8,7 +8,7 @@ slices of files. Everything here runs on the event loop. Created by `data_listen
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from typing import Any
 
 from kraft._core.sockets.data_loop import (
@@ -103,8 +103,8 @@ class DataConnection(ServerConnection):
         else:
             if events & WRITABLE:
                 self.resume_writing()
-            if events & FRAME and not self._is_held:
-                self._take_frames()
+            if events & FRAME:
+                self._pass_on_frame()
 
     def frame_limits(self) -> tuple[int, bool, int]:
         """Return the limits of the next frames, see `DataSocket.set_limits`."""
@@ -133,22 +133,32 @@ class DataConnection(ServerConnection):
         if self._is_muted:
             self._is_muted = False
             self._socket.resume_reading()
-        if self._socket.has_frame:
-            self._loop.call_soon(self._take_frames)
+        if not self._is_taking:
+            self._pass_on_later()
 
-    def _take_frames(self) -> None:
+    def _pass_on_later(self) -> None:
+        """Pass on the next frame, if it is there, after the events of other connections."""
         assert self._socket is not None
-        if self._is_taking:
+        if not self._is_held and self._socket.ask_frame():
+            self._loop.call_soon(self._pass_on_frame)
+
+    def _pass_on_frame(self) -> None:
+        assert self._socket is not None
+        if self._is_held or (taken := self._socket.take_frame()) is None:
             return
+        frame, memory = taken
+        self._request_memory += memory
+        self.last_active = self._loop.time()
         self._is_taking = True
         try:
-            while not self._is_held and (taken := self._socket.take_frame()) is not None:
-                frame, memory = taken
-                self._request_memory += memory
-                self.last_active = self._loop.time()
-                self.frame_received(frame)
+            self.frame_received(frame)
         finally:
             self._is_taking = False
+        self._pass_on_later()
+
+    def _start_in_turn(self, work: Coroutine[Any, Any, None]) -> None:
+        # `_pass_on_later` lets other connections go between pipelined requests.
+        self._start(work)
 
     def write(self, pieces: Sequence[Piece]) -> None:
         assert self._socket is not None

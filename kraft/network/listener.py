@@ -14,9 +14,10 @@ from collections.abc import Callable, Container, Iterable, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from functools import partial
 from types import MappingProxyType
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from kraft._core.sockets.request_memory import RequestMemory
+from kraft.network.acceptor import Acceptor, Begin
 from kraft.network.admission import Admission, ConnectionLimits, Standing
 from kraft.network.authentication import SASL_APIS, ListenerSecurity
 from kraft.network.creation_rates import CreationRates, RateLimits
@@ -32,9 +33,6 @@ from kraft.raft.rpc import LogSlice, Request, Response, SnapshotSlice
 from kraft.raft.voters import Endpoint
 from kraft.security.protocols import PeerIdentity
 
-#: By default, the connections that the system completes before the event loop accepts them. The
-#: event loop of asyncio accepts so many at a time.
-BACKLOG = 128
 # How long `close` waits until peers have read their responses.
 _CLOSE_TIMEOUT_S = 0.5
 # Checking ten thousand connections at once would block the loop for 10 ms.
@@ -107,10 +105,11 @@ class OpenConnection(Protocol):
 
 
 class PlainListener(Protocol):
-    """Listens for connections without TLS in place of the event loop: `DataListener`."""
+    """Serves connections without TLS in place of the event loop: `DataListener`."""
 
-    def serve(self, name: str, fd: int, backlog: int) -> None: ...
-    def stop_accepting(self) -> None: ...
+    @property
+    def has_room(self) -> bool: ...
+    def begin(self, accepted: socket.socket, peer: Any, name: str) -> None: ...
     def close(self) -> None: ...
 
 
@@ -182,7 +181,9 @@ class Listener:
         self._servers: list[asyncio.Server] = []
         #: Servers that are bound and do not accept connections yet.
         self._waiting_servers: list[tuple[str, asyncio.Server]] = []
-        self._backlog = BACKLOG
+        self._acceptor: Acceptor | None = None
+        #: Accepted connections that the event loop has not made yet.
+        self._beginning: set[asyncio.Task[None]] = set()
         self.handshakes: HandshakeQueue | None = None
         self._token_thread: ThreadPoolExecutor | None = None
         self._sweep: asyncio.TimerHandle | None = None
@@ -193,29 +194,27 @@ class Listener:
         self,
         endpoints: tuple[Endpoint, ...],
         waiting: Container[str] = (),
-        backlog: int = BACKLOG,
     ) -> tuple[Endpoint, ...]:
         """Listen at the endpoints and return the bound ones; port 0 binds a free port.
 
         The listeners with a name in ``waiting`` refuse connections until `open_waiting`. Raises
         OSError where an address is not available.
         """
-        self._backlog = backlog
         loop = asyncio.get_running_loop()
         self.handshakes = HandshakeQueue(loop)
         bound = []
+        self._acceptor = Acceptor(loop, self.warnings, self._has_room)
         if self._make_data_listener is not None:
             self.data_listener = self._make_data_listener(self, loop)
         try:
             for endpoint in endpoints:
-                is_data = self._is_data(endpoint.name)
                 try:
+                    # Only binds the addresses of the host: connections go to the acceptor.
                     server = await loop.create_server(
                         partial(self._accept, self, endpoint.name, loop),
                         endpoint.host or None,
                         endpoint.port,
-                        backlog=BACKLOG,
-                        start_serving=endpoint.name not in waiting and not is_data,
+                        start_serving=False,
                     )
                 except OSError as error:
                     # The error number of a failed name resolution is below 0.
@@ -224,10 +223,8 @@ class Listener:
                 self._servers.append(server)
                 if endpoint.name in waiting:
                     self._waiting_servers.append((endpoint.name, server))
-                elif is_data:
-                    self._serve_data(endpoint.name, server)
                 else:
-                    self._lengthen_backlog(server)
+                    self._serve(endpoint.name, server)
                 bound.append(endpoint._replace(port=server.sockets[0].getsockname()[1]))
         except OSError:
             await self.close()
@@ -245,32 +242,40 @@ class Listener:
         self.admission.set_limits(limits.of_connections())
         self.rates.limits = limits.creation_rates
 
-    async def open_waiting(self) -> None:
+    def open_waiting(self) -> None:
         """Accept connections at the listeners that have waited so far."""
         servers, self._waiting_servers = self._waiting_servers, []
         for name, server in servers:
-            if self._is_data(name):
-                self._serve_data(name, server)
-                continue
-            await server.start_serving()
-            self._lengthen_backlog(server)
+            self._serve(name, server)
 
-    def _is_data(self, name: str) -> bool:
-        """Return whether the connections of this listener belong to the data listener."""
+    def _serve(self, name: str, server: asyncio.Server) -> None:
+        """Accept the connections of a bound server."""
+        assert self._acceptor is not None
         security = self.security.get(name)
-        return self.data_listener is not None and (security is None or security.tls is None)
+        is_plain = security is None or security.tls is None
+        begin: Begin = self._begin
+        if self.data_listener is not None and is_plain:
+            begin = self.data_listener.begin
+        self._acceptor.serve(name, server, begin)
 
-    def _serve_data(self, name: str, server: asyncio.Server) -> None:
-        """Accept the connections of a bound server by the data listener."""
-        assert self.data_listener is not None
-        for listening in server.sockets:
-            self.data_listener.serve(name, os.dup(listening.fileno()), self._backlog)
+    def _has_room(self) -> bool:
+        return self.data_listener is None or self.data_listener.has_room
 
-    def _lengthen_backlog(self, server: asyncio.Server) -> None:
-        """Let more connections wait than the event loop accepts at a time."""
-        for listening in server.sockets:
-            with socket.socket(fileno=os.dup(listening.fileno())) as same:
-                same.listen(self._backlog)
+    def _begin(self, accepted: socket.socket, peer: Any, name: str) -> None:
+        """Serve a connection of the listener with this name on the event loop."""
+        loop = asyncio.get_running_loop()
+        begun = loop.create_task(self._connect(loop, accepted, name))
+        self._beginning.add(begun)
+        begun.add_done_callback(self._beginning.discard)
+
+    async def _connect(
+        self, loop: asyncio.AbstractEventLoop, accepted: socket.socket, name: str
+    ) -> None:
+        try:
+            await loop.connect_accepted_socket(partial(self._accept, self, name, loop), accepted)
+        except OSError as error:
+            self.warnings.warn("connections could not be accepted", f"a connection ended: {error}")
+            accepted.close()
 
     @property
     def request_memory(self) -> int:
@@ -286,8 +291,8 @@ class Listener:
     def stop_accepting(self) -> None:
         for server in self._servers:
             server.close()
-        if self.data_listener is not None:
-            self.data_listener.stop_accepting()
+        if self._acceptor is not None:
+            self._acceptor.stop()
 
     async def close(self) -> None:
         """Close every connection; wait briefly until written responses are sent."""

@@ -228,8 +228,9 @@ class ServerConnection(FrameProtocol):
         self.frame_refused(f"a large request while others take {taken} bytes of memory")
 
     def _release_memory(self) -> None:
-        self._owner.memory.give_back(self._request_memory)
-        self._request_memory = 0
+        if self._request_memory:
+            self._owner.memory.give_back(self._request_memory)
+            self._request_memory = 0
 
     def check_time(self, now: float) -> None:
         """Close the connection if it is idle or makes no progress for too long."""
@@ -339,8 +340,12 @@ class ServerConnection(FrameProtocol):
     def frame_received(self, frame: Buffer) -> None:
         self._began_s, self._request_size = time.monotonic(), len(frame)
         owner = self._owner
-        is_gathered = int.from_bytes(frame[:2], "big") in owner.gathered_apis
-        if is_gathered and owner.request_count == 0 and not self.has_more:
+        if (
+            owner.gathered_apis
+            and owner.request_count == 0
+            and int.from_bytes(frame[:2], "big") in owner.gathered_apis
+            and not self.has_more
+        ):
             self._keep(frame)
             owner.gather(self)
         else:
@@ -415,12 +420,7 @@ class ServerConnection(FrameProtocol):
             self._is_counted = not handler.keeps_alive
             standing = Standing.REPLICA if handler.keeps_alive else Standing.CLIENT
             owner.admission.promote(self, standing)
-            work = self._handle(handler, header, frame, body_at)
-            if handler.keeps_alive and not self.has_more:
-                self._start(work)
-            else:
-                # Also pipelined heartbeats: those of other connections go between them.
-                self._task = self._loop.create_task(work)
+            self._start_in_turn(self._handle(handler, header, frame, body_at))
             return
         raft = owner.raft
         assert raft is not None, "every other API has a handler"
@@ -528,8 +528,15 @@ class ServerConnection(FrameProtocol):
         self._reply_to = -1
         self._owner.admission.begin_work(self)
 
+    def _start_in_turn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Begin ``work``; behind those of other connections where the next request is there."""
+        if self.has_more:
+            self._task = self._loop.create_task(work)
+        else:
+            self._start(work)
+
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run ``work`` up to its first wait: most heartbeats need none."""
+        """Run ``work`` up to its first wait; most requests need none, and so no task."""
         task = started(self._loop, work)
         if task is not None:
             self._task = task
@@ -573,8 +580,7 @@ class ServerConnection(FrameProtocol):
         header, self._header = self._header, None
         if header is None:
             return
-        if any(map(size_of, pieces)):
-            self._write_answer(header, pieces)
+        self._write_answer(header, pieces)
         self._release_memory()
         self._owner.admission.end_work(self)
         self._release_if_free()
@@ -583,7 +589,10 @@ class ServerConnection(FrameProtocol):
             self._owner.request_done()
 
     def _write_answer(self, header: RequestHeader, pieces: Sequence[Piece]) -> None:
+        """Write a response; an empty one means that the request has none."""
         size = sum(map(size_of, pieces))
+        if not size:
+            return
         start = response_header(header.api, header.version, header.correlation, size)
         self.last_active = self._loop.time()
         self.write([start, *pieces])

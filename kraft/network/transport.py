@@ -22,7 +22,7 @@ from kraft.network.channel import Answer, Channel
 from kraft.network.connections import Peer
 from kraft.network.data_loop import data_listener_type
 from kraft.network.handler import Handler
-from kraft.network.listener import BACKLOG, Limits, Listener, RaftService
+from kraft.network.listener import Limits, Listener, RaftService
 from kraft.network.server_connection import accept_connection
 from kraft.network.throttled_log import ThrottledLog
 from kraft.network.traffic import Traffic
@@ -56,8 +56,6 @@ class TransportConfig(NamedTuple):
     client_listener: str = ""
     #: Listeners that accept no connections before `Transport.open_waiting`.
     waiting: frozenset[str] = frozenset()
-    #: Connections that may wait until the event loop accepts them.
-    backlog: int = BACKLOG
     #: Whether a compiled loop moves the bytes of connections without TLS (Linux; else ignored).
     has_data_loop: bool = False
 
@@ -123,11 +121,11 @@ class Transport:
         """Listen. Raises OSError where an address is not available."""
         self._loop = asyncio.get_running_loop()
         config = self._config
-        self.endpoints = await self.listener.start(config.listeners, config.waiting, config.backlog)
+        self.endpoints = await self.listener.start(config.listeners, config.waiting)
 
-    async def open_waiting(self) -> None:
+    def open_waiting(self) -> None:
         """Accept connections at the listeners that have waited so far."""
-        await self.listener.open_waiting()
+        self.listener.open_waiting()
 
     async def close(self) -> None:
         """Close the listener and every connection; requests in flight fail."""

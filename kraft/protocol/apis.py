@@ -37,6 +37,11 @@ from kraft.protocol.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequestData,
     AlterPartitionReassignmentsResponseData,
 )
+from kraft.protocol.alter_replica_log_dirs import (
+    ALTER_REPLICA_LOG_DIRS,
+    AlterReplicaLogDirsRequestData,
+    AlterReplicaLogDirsResponseData,
+)
 from kraft.protocol.alter_user_scram_credentials import (
     ALTER_USER_SCRAM_CREDENTIALS,
     AlterUserScramCredentialsRequestData,
@@ -371,6 +376,7 @@ BROKER_RPCS: tuple[Rpc, ...] = (
     Rpc(DELETE_RECORDS, DeleteRecordsRequestData, DeleteRecordsResponseData),
     Rpc(INIT_PRODUCER_ID, InitProducerIdRequestData, InitProducerIdResponseData),
     Rpc(OFFSET_FOR_LEADER_EPOCH, OffsetForLeaderEpochRequestData, OffsetForLeaderEpochResponseData),
+    Rpc(ALTER_REPLICA_LOG_DIRS, AlterReplicaLogDirsRequestData, AlterReplicaLogDirsResponseData),
     Rpc(DESCRIBE_LOG_DIRS, DescribeLogDirsRequestData, DescribeLogDirsResponseData),
     Rpc(DELETE_GROUPS, DeleteGroupsRequestData, DeleteGroupsResponseData),
     Rpc(OFFSET_DELETE, OffsetDeleteRequestData, OffsetDeleteResponseData),

@@ -13,8 +13,9 @@ import resource
 import sys
 
 from kraft.errors import InvalidConfigError
+from kraft.network.acceptor import ACCEPTED_AT_ONCE
 from kraft.network.admission import NEWCOMERS, VOTER_CONNECTIONS
-from kraft.network.listener import BACKLOG, Limits
+from kraft.network.listener import Limits
 from kraft.network.transport import MAX_PEERS
 from kraft.server.observation.http_server import MAX_CONNECTIONS
 
@@ -23,13 +24,11 @@ logger = logging.getLogger(__name__)
 #: For log segments, snapshots being read or written, quorum-state, and directories being synced.
 DISK_RESERVE = 64
 RESERVE = DISK_RESERVE + MAX_PEERS
+#: The acceptor takes so many connections before the first surplus one of them is closed.
+SURPLUS = 2 * ACCEPTED_AT_ONCE
 #: For the HTTP listener of metrics and health checks, its connections, and those that the event
 #: loop accepts before it closes the first surplus one.
 HTTP_RESERVE = 1 + MAX_CONNECTIONS + 2 * MAX_CONNECTIONS
-#: The part of the descriptors that may be a backlog; an event loop accepts up to two backlogs of
-#: connections before it closes the first surplus one. Linux allows 4096 (net.core.somaxconn).
-_BACKLOG_PART = 8
-_MAX_BACKLOG = 4096
 #: A node with fewer connections than this cannot serve brokers.
 _LEAST_CONNECTIONS = 16
 
@@ -46,19 +45,6 @@ def raise_soft_limit() -> int:
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
-def accept_backlog(soft_limit: int | None = None) -> int:
-    """Return how many connections may wait until the event loop accepts them.
-
-    A thousand brokers may connect at once. The system of a peer whose connection finds no place
-    tries again after one second, then after two more: longer than the interval of heartbeats.
-    """
-    if soft_limit is None:
-        soft_limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    if soft_limit == resource.RLIM_INFINITY:
-        return _MAX_BACKLOG
-    return max(BACKLOG, min(soft_limit // _BACKLOG_PART, _MAX_BACKLOG))
-
-
 def most_connections(soft_limit: int | None = None, *, has_http: bool = False) -> int:
     """Return how many connections the free descriptors allow.
 
@@ -71,7 +57,7 @@ def most_connections(soft_limit: int | None = None, *, has_http: bool = False) -
     if soft_limit == resource.RLIM_INFINITY:
         return sys.maxsize
     in_use = len(os.listdir("/dev/fd"))
-    reserve = RESERVE + 2 * accept_backlog(soft_limit) + (HTTP_RESERVE if has_http else 0)
+    reserve = RESERVE + SURPLUS + (HTTP_RESERVE if has_http else 0)
     left = soft_limit - in_use - reserve - NEWCOMERS - VOTER_CONNECTIONS
     if left < _LEAST_CONNECTIONS:
         needed = soft_limit - left + _LEAST_CONNECTIONS

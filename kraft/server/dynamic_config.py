@@ -30,9 +30,11 @@ logger = logging.getLogger(__name__)
 class DynamicConfig:
     """The dynamic settings of a node; ``apply`` is called with its limits when they change."""
 
-    name = "DynamicConfig"
-
-    def __init__(self, config: ServerConfig, apply: Callable[[Limits], None]) -> None:
+    def __init__(
+        self, config: ServerConfig, apply: Callable[[Limits], None], name: str = "DynamicConfig"
+    ) -> None:
+        #: The name of the publisher: a node with a broker has one for each of its listeners.
+        self.name = name
         self._config = config
         self._apply = apply
         self._limits = config.limits()

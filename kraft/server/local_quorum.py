@@ -14,7 +14,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from itertools import cycle, islice
@@ -35,6 +35,8 @@ BROKER_LISTENER = "PLAINTEXT"
 FIRST_BROKER_ID = 1001
 LOOPBACK = "127.0.0.1"
 STOP_TIMEOUT_S = 10.0
+#: How long a stop waits before it reports for what.
+_PATIENCE_S = 2.0
 #: Below the ephemeral ports of all known systems (Linux begins at 32768, others at 49152).
 _OWN_PORTS = range(20_000, 32_000)
 _ports_in_turn = cycle(random.sample(_OWN_PORTS, len(_OWN_PORTS)))
@@ -53,6 +55,8 @@ class LocalNode:
     config_path: Path
     log_path: Path
     client_port: int | None = None
+    #: The command ``kraft`` that runs it, such as one with another environment.
+    program: Sequence[str] = (sys.executable, "-m", "kraft")
     process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
 
     @property
@@ -63,6 +67,15 @@ class LocalNode:
     def client_endpoint(self) -> str:
         """The address for clients of its broker."""
         return f"{LOOPBACK}:{self.client_port}"
+
+    def accepts_clients(self) -> bool:
+        """Return whether its broker accepts connections: it is registered, and has its logs."""
+        assert self.client_port is not None
+        try:
+            socket.create_connection((LOOPBACK, self.client_port)).close()
+        except OSError:
+            return False
+        return True
 
     @property
     def is_running(self) -> bool:
@@ -92,6 +105,8 @@ class LocalQuorum:
         log_format: str = "text",
     ) -> None:
         self.directory = directory
+        #: Called with what a stop waits for, after a moment.
+        self.report: Callable[[str], None] = lambda text: None
         self._options = ["--log-format", log_format]
         if max_transaction_ms is not None:
             self._options += ["--max-transaction-ms", str(max_transaction_ms)]
@@ -222,7 +237,7 @@ class LocalQuorum:
             log: IO[bytes] = stack.enter_context(node.log_path.open("ab"))
             node.process = subprocess.Popen(
                 [
-                    *(sys.executable, "-m", "kraft", "server", "start", str(node.config_path)),
+                    *(*node.program, "server", "start", str(node.config_path)),
                     "--until-stdin-closes",
                     *self._options,
                 ],
@@ -236,25 +251,46 @@ class LocalQuorum:
         """Stop these nodes, all by default; kill those that do not stop in time.
 
         Brokers stop before controllers, which they need for it. Ctrl-C while it waits kills the
-        nodes that still run.
+        nodes that still run. `report` is told what it waits for.
         """
         stopped = nodes or tuple(self.all)
-        deadline = time.monotonic() + STOP_TIMEOUT_S
         try:
             for are_controllers in (False, True):
-                group = [
-                    node.process
-                    for node in stopped
-                    if node.process is not None and (node in self.nodes) == are_controllers
-                ]
-                for process in group:
-                    if process.poll() is None:
-                        process.terminate()
-                for process in group:
-                    with suppress(subprocess.TimeoutExpired):
-                        process.wait(max(0.0, deadline - time.monotonic()))
+                group = [node for node in stopped if (node in self.nodes) == are_controllers]
+                for node in group:
+                    if node.is_running:
+                        assert node.process is not None
+                        node.process.terminate()
+                self._await_end(group)
         finally:
             self.kill(*nodes)
+
+    def _await_end(self, group: Sequence[LocalNode]) -> None:
+        """Wait until these nodes have stopped; report those that take long."""
+        begin = time.monotonic()
+        if not _have_ended(group, begin + _PATIENCE_S):
+            still = [node for node in group if node.is_running]
+            why = ""
+            if any(node in self.brokers for node in still):
+                why = (
+                    ": the controller moves the leaders of a stopping broker, and waits until the "
+                    "others have the metadata, or are fenced after broker.session.timeout.ms"
+                )
+            self.report(f"waiting for {_names(still)} to stop{why}; Ctrl-C kills what still runs")
+        longest_s = max((self._stop_timeout_s(node) for node in group), default=0.0)
+        if not _have_ended(group, begin + longest_s):
+            still = [node for node in group if node.is_running]
+            logs = ", ".join(str(node.log_path) for node in still)
+            self.report(
+                f"killing {_names(still)}, which did not stop within {longest_s:.0f} s; see {logs}"
+            )
+
+    def _stop_timeout_s(self, node: LocalNode) -> float:
+        """Return how long a node may take: a broker may wait for the session of a dead one."""
+        if node not in self.brokers:
+            return STOP_TIMEOUT_S
+        settings = ServerConfig.load(self.nodes[0].config_path).settings
+        return STOP_TIMEOUT_S + settings.broker_session_timeout_ms / 1000
 
     def kill(self, *nodes: LocalNode) -> None:
         """Kill these nodes, all by default, and wait for their end."""
@@ -275,6 +311,21 @@ class LocalQuorum:
         traceback: TracebackType | None,
     ) -> None:
         self.stop()
+
+
+def _have_ended(nodes: Sequence[LocalNode], deadline_s: float) -> bool:
+    """Wait for the end of processes until a time of ``monotonic``; return whether all ended."""
+    for node in nodes:
+        if node.process is not None:
+            with suppress(subprocess.TimeoutExpired):
+                node.process.wait(max(0.0, deadline_s - time.monotonic()))
+    return not any(node.is_running for node in nodes)
+
+
+def _names(nodes: Sequence[LocalNode]) -> str:
+    """Return the nodes' ids with their word: ``nodes 1, 2 and 3``."""
+    *others, last = [str(node.id) for node in nodes]
+    return f"nodes {', '.join(others)} and {last}" if others else f"node {last}"
 
 
 def free_ports(count: int) -> list[int]:

@@ -51,7 +51,6 @@ from kraft.server.cluster_description import describe_cluster_api, describe_cont
 from kraft.server.config.loading import ServerConfig
 from kraft.server.controller import ControllerRunner, load_bootstrap
 from kraft.server.descriptors import (
-    accept_backlog,
     bounded_limits,
     most_connections,
     raise_soft_limit,
@@ -62,7 +61,7 @@ from kraft.server.driver import Driver, now_ms
 from kraft.server.dynamic_config import DynamicConfig
 from kraft.server.logs import configure_logging
 from kraft.server.node_security import NodeSecurity
-from kraft.server.observation.observed_node import ObservedNode, no_registration
+from kraft.server.observation.observed_node import ObservedNode, ObservedPart, no_registration
 from kraft.server.opening import StoreOpening, check_served
 from kraft.server.plugins import load_policies, load_quota_callback
 from kraft.server.registration import ControllerRegistrar, Leader, registration_request
@@ -190,7 +189,6 @@ class QuorumNode:
                 security=self.security.listeners,
                 client_listener=config.controller_listener_names[0],
                 waiting=config.waiting_listeners if self.authorizer is not None else frozenset(),
-                backlog=accept_backlog(),
             ),
             self._deliver,
             self.store.read,
@@ -214,7 +212,8 @@ class QuorumNode:
         self._registration: ControllerRegistrar | None = None
         self._cleaner: asyncio.TimerHandle | None = None
         self._http: HttpServer | None = None
-        self._opening: asyncio.Task[None] | None = None
+        #: What runs beside this node in its process; set before `start`.
+        self.observed_parts: list[ObservedPart] = []
         self._upkeep = SnapshotUpkeep(
             self.store,
             unread=unread,
@@ -362,6 +361,7 @@ class QuorumNode:
             self.controller,
             self.transport.listener,
             self._registration.why_unregistered if self._registration else no_registration,
+            self.observed_parts,
         )
         self.controller.publishing.images.register(node.elections)
         self._http = await serve_observation(node, *self.config.http_listener)
@@ -377,8 +377,7 @@ class QuorumNode:
 
     def _open_waiting(self) -> None:
         """Open the listeners that have waited for the ACLs."""
-        if self._opening is None:
-            self._opening = asyncio.get_running_loop().create_task(self.transport.open_waiting())
+        self.transport.open_waiting()
 
     def _denial_of(self, api: Api, peer: PeerIdentity) -> int:
         """Return the error code for a peer that may not send requests of this API to the raft node.

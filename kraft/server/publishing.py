@@ -114,7 +114,7 @@ class MetadataPublishing:
 
     @property
     def is_idle(self) -> bool:
-        """Whether no image is in use, apart from the last one."""
+        """Whether neither a snapshot nor a slice of other work is under way."""
         return self._generation is None and not self.has_work
 
     @property

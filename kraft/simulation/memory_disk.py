@@ -66,18 +66,19 @@ class MemoryDisk:
         self.files: dict[str, bytearray] = {}
         self.directories: set[str] = set()
         self.synced: list[str] = []
-        self._refused: set[str] = set()
+        #: By operation: what the path of the refused call contains.
+        self._refused: dict[str, str] = {}
 
-    def refuse(self, operation: str) -> None:
-        """Make the next call of an operation fail.
+    def refuse(self, operation: str, part: str = "") -> None:
+        """Make the next call of an operation on a path that contains ``part`` fail.
 
         Operations: write, truncate, begin_sync, sync, remove, rename, sync_directory.
         """
-        self._refused.add(operation)
+        self._refused[operation] = part
 
     def attempt(self, operation: str, path: str) -> None:
-        if operation in self._refused:
-            self._refused.remove(operation)
+        if operation in self._refused and self._refused[operation] in path:
+            del self._refused[operation]
             raise StorageError(f"cannot {operation} {path}: refused")
 
     def open(self, path: str, *, create: bool = False, read_only: bool = False) -> MemoryFile:

@@ -225,11 +225,21 @@ class ReplicaBroker(SimulatedBroker):
             self._images.register(self, Phase.REPLICA_MANAGER)
             self._isr_number += 1
         self._images.publish(self.view.next_offset)
+        self._compact(self._images)
         self._after()
+
+    def _compact(self, images: ImagePublishing) -> None:
+        """Compact the table where half of it is dead; a node does so from more rows on."""
+        table = self.view.table
+        dead = table.row_count - table.partition_count
+        if dead >= max(table.partition_count, 1) and self.view.transaction_start is None:
+            self.view.compact()
+            self.cluster.counts["broker_compactions"] += 1
+            images.publish_renumbered()
 
     def on_metadata_update(self, delta: ImageDelta, image: Image) -> None:
         assert self.manager is not None
-        self.manager.apply_delta(self.view.table, delta, image, self.cluster.now)
+        self.manager.apply_delta(delta, image, self.cluster.now)
 
     def _failed(self, name: str, error: Exception) -> None:
         if isinstance(error, Violation):

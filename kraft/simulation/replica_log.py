@@ -80,6 +80,7 @@ class AppendedBatch(NamedTuple):
     first_offset: int
     last_offset: int
     append_time_ms: int = -1
+    is_duplicate: bool = False
 
 
 def batches_of(data: Buffer) -> list[ReplicaBatch]:
@@ -130,7 +131,9 @@ class ReplicaLog:
                 header.record_count,
             )
             if duplicate is not None:
-                return AppendedBatch(duplicate.first_offset, duplicate.last_offset)
+                return AppendedBatch(
+                    duplicate.first_offset, duplicate.last_offset, is_duplicate=True
+                )
             entry = self._producers.next_entry(
                 SequencedBatch(
                     header.producer_id,
@@ -291,6 +294,16 @@ class ReplicaStore:
         for logs in self._logs.values():
             logs.pop(partition, None)
         self._checkpoint.pop(partition, None)
+
+    def future(self, partition: PartitionId, topic: str) -> StoredLog | None:
+        """Return None: replicas do not move between directories in these runs."""
+        return None
+
+    def delete_future(self, partition: PartitionId, topic: str) -> None:
+        """Delete nothing: there is no copy."""
+
+    def promote(self, partition: PartitionId, topic: str) -> StoredLog:
+        raise StorageError(f"{topic}-{partition.partition} has no copy")
 
     def checkpoint(self, high_watermarks: Mapping[PartitionId, int]) -> None:
         self._checkpoint.update(high_watermarks)

@@ -68,6 +68,8 @@ class QuorumForTests:
         addresses = [(LOOPBACK, node.port) for node in self._quorum.nodes]
         self._client = QuorumClient(addresses, timeout_s=10, client_id="kraft-testing")
         try:
+            for node in self._quorum.all:
+                self._prepare(node)
             self._quorum.start()
             self.wait_for_leader()
             self.cluster_id = self._client.describe_cluster().cluster_id
@@ -190,6 +192,9 @@ class QuorumForTests:
     def start(self, node_id: int) -> None:
         """Start a node that was stopped or killed, with its directory."""
         self._quorum.start_node(self._node(node_id))
+
+    def _prepare(self, node: LocalNode) -> None:
+        """Change a formatted node before its first start; nothing here, for a subclass."""
 
     def _node(self, id: int) -> LocalNode:
         for node in self._quorum.all:

@@ -8,6 +8,7 @@
  *
  *   RECORD_UNDER    the directory, as an absolute path without symbolic links
  *   RECORD_TO       the file of the recording, outside of it
+ *   RECORD_SENDS    "no" leaves the sends out
  *   RECORD_SHORTEN  SEED:SIZE: writes of at least SIZE bytes (2 or more) write a part, or are
  *                   interrupted, at random
  *   RECORD_FAIL     CALL:NAME:COUNT: after COUNT others, one such call fails with EIO
@@ -64,6 +65,7 @@ static int output = -1;
 static bool watched[MOST_FDS];
 static uint64_t dice;
 static size_t least_shortened;
+static bool has_sends = true;
 static char fail_call, drop_call;
 static char fail_name[256], drop_name[256];
 static long fail_count;
@@ -84,6 +86,8 @@ __attribute__((constructor)) static void begin(void)
     syscall(SYS_close, fd);
     if (output < 0 || signal(SIGUSR2, killed) == SIG_ERR)
         abort();
+    if ((text = getenv("RECORD_SENDS")) != NULL)
+        has_sends = strcmp(text, "no") != 0;
     if ((text = getenv("RECORD_SHORTEN")) != NULL
         && sscanf(text, "%lu:%zu", &dice, &least_shortened) != 2)
         abort();
@@ -345,12 +349,12 @@ static int port_of(int fd, int (*name)(int, struct sockaddr *, socklen_t *))
 static bool is_socket(int fd)
 {
     struct stat status;
-    return output >= 0 && fstat(fd, &status) == 0 && S_ISSOCK(status.st_mode);
+    return output >= 0 && has_sends && fstat(fd, &status) == 0 && S_ISSOCK(status.st_mode);
 }
 
 static ssize_t sent(int fd, const struct iovec *data, int count, ssize_t done)
 {
-    if (output >= 0 && done > 0) {
+    if (output >= 0 && has_sends && done > 0) {
         int code = errno, from = port_of(fd, getsockname), to = port_of(fd, getpeername);
         if (from >= 0 && to >= 0)
             put(SEND, 0, from, to, data, count, (size_t)done);

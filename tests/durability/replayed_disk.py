@@ -78,9 +78,9 @@ class ReplayedDisk(CrashDisk):
         elif kind is Kind.UNLINK:
             self._name(call.path, GONE)
         elif kind is Kind.MKDIR:
-            self.directories[call.path] = Directory()
+            made = self.directories[call.path] = Directory()
             self._paths[call.inode] = call.path
-            self._name(call.path, None)
+            self._name(call.path, made)
         elif kind in (Kind.UNKNOWN, Kind.RMDIR):
             raise UnknownCallError(f"{kind.name} {call.path}")
 
@@ -113,6 +113,6 @@ class ReplayedDisk(CrashDisk):
         put(inode.content, position, data)
         inode.pending.append((position, data))
 
-    def _name(self, path: str, inode: Inode | bool | None) -> None:
+    def _name(self, path: str, inode: Inode | Directory | bool) -> None:
         directory, name = self._find(path)
         self._rename(directory, {name: inode})

@@ -111,7 +111,8 @@ class Rules:
 
     def _notes(self) -> Inode | None:
         directory = self._disk.directories.get(self._log)
-        return None if directory is None else directory.names.get(SYNCED_OFFSET_FILE)
+        found = None if directory is None else directory.names.get(SYNCED_OFFSET_FILE)
+        return found if isinstance(found, Inode) else None
 
     def _is_note(self, call: Call) -> bool:
         notes = self._notes()
@@ -138,7 +139,9 @@ class Rules:
             if end is not None and end != segment[0]:
                 break
             forms = (directory.names[name], directory.durable[name])
-            end = segment[0] + min(self._durable_count(inode) for inode in forms if inode)
+            end = segment[0] + min(
+                self._durable_count(inode) for inode in forms if isinstance(inode, Inode)
+            )
         return end or 0
 
     def _durable_count(self, inode: Inode) -> int:

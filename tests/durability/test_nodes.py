@@ -20,7 +20,7 @@ from tests.durability.recording import DROP, Call, Kind, Recording, recorded
 from tests.durability.replayed_disk import ReplayedDisk
 from tests.durability.rules import BrokenRuleError, Rules
 from tests.harness.commands import PATIENCE_S, eventually, logged
-from tests.harness.crash_disk import Loss
+from tests.harness.crash_disk import Inode, Loss
 from tests.harness.nodes import (
     CONTROLLER_LOAD_NODE,
     LOAD_NODE,
@@ -127,7 +127,7 @@ class NodeProof:
     def _durable_election(self) -> tuple[int, int]:
         directory = self._disk.directories.get(self._directory)
         inode = None if directory is None else directory.durable.get(QUORUM_STATE)
-        return election_in(b"" if inode is None else inode.durable)
+        return election_in(inode.durable if isinstance(inode, Inode) else b"")
 
     def _crash(self, best: StoredLog | None) -> None:
         for loss in Loss:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,8 +42,10 @@ SETTINGS = {
     # Several segments in each partition.
     "log.segment.bytes": str(1024 * 1024),
 }
+#: By name: the number of partitions, and the configuration.
+Topics = Mapping[str, tuple[int, Mapping[str, str]]]
 #: The records of the second topic are flushed one by one.
-TOPICS = {"records": 3, "flushed": 3}
+TOPICS: Topics = {"records": (3, {}), "flushed": (3, {"flush.messages": "1"})}
 _ERROR = re.compile(r"^.*(?: ERROR | CRITICAL |Traceback ).*(?:\n.*){0,20}", re.MULTILINE)
 
 
@@ -61,32 +63,39 @@ class ChaosRound:
 class BrokerChaos:
     """A running cluster under load."""
 
-    def __init__(self, cluster: QuorumForTests, live: LiveMetadata, seed: int) -> None:
+    def __init__(
+        self, cluster: QuorumForTests, live: LiveMetadata, seed: int, topics: Topics = TOPICS
+    ) -> None:
         self._cluster = cluster
         self._live = live
         self._dice = random.Random(seed)
         #: The epochs of registrations that brokers had before they ended.
         self._left_epochs: dict[int, int] = {}
-        self._create_topics()
-        self.load = NumberedLoad(cluster.bootstrap_servers, TOPICS)
+        self._topics = {name: count for name, (count, _) in topics.items()}
+        self._create_topics(topics)
+        self.load = NumberedLoad(cluster.bootstrap_servers, self._topics)
         self.load.start()
         self.recover()
 
-    def _create_topics(self) -> None:
+    def _create_topics(self, topics: Topics) -> None:
         admin = AdminClient({"bootstrap.servers": self._cluster.bootstrap_servers}, logger=QUIET)
-        configs = {"flushed": {"flush.messages": "1"}}
-        topics = [
-            NewTopic(name, count, BROKERS, config=configs.get(name, {}))
-            for name, count in TOPICS.items()
+        new = [
+            NewTopic(name, count, BROKERS, config=dict(configs))
+            for name, (count, configs) in topics.items()
         ]
-        for future in admin.create_topics(topics).values():
+        for future in admin.create_topics(new).values():
             future.result()
 
     # -- faults
 
     def faults(self) -> Iterator[Callable[[], None]]:
         """Yield faults for ever: each of them once in random order, and then again."""
-        every = [
+        every = self._kinds()
+        while True:
+            yield from self._dice.sample(every, len(every))
+
+    def _kinds(self) -> list[Callable[[], None]]:
+        return [
             self.broker_killed,
             self.broker_stopped,
             self.broker_paused_within_its_session,
@@ -98,8 +107,6 @@ class BrokerChaos:
             self.brokers_stopped_in_turn,
             self.brokers_killed_at_once,
         ]
-        while True:
-            yield from self._dice.sample(every, len(every))
 
     def run(self, fault: Callable[[], None]) -> ChaosRound:
         """Cause one fault, and wait until the cluster is well."""
@@ -178,13 +185,17 @@ class BrokerChaos:
     def _any_broker(self) -> int:
         return self._dice.choice(self._cluster.broker_ids)
 
-    def _kill(self, id: int) -> None:
-        if id in self._cluster.broker_ids:
+    def _note_epochs(self, ids: Iterable[int]) -> None:
+        """Note the registrations of nodes that end now: they are well only with later ones."""
+        for id in set(ids) & set(self._cluster.broker_ids):
             self._left_epochs[id] = self._live.brokers[id].epoch
+
+    def _kill(self, id: int) -> None:
+        self._note_epochs([id])
         self._cluster.kill(id)
 
     def _stop(self, id: int) -> None:
-        self._left_epochs[id] = self._live.brokers[id].epoch
+        self._note_epochs([id])
         self._cluster.stop(id)
         self._check_clean_stop(id)
 
@@ -213,33 +224,50 @@ class BrokerChaos:
     def finish(self) -> int:
         """Stop the load and all nodes, and check all records; return their number."""
         self.load.stop()
-        counts = self.load.counts()
-        for topic, count in TOPICS.items():
-            found = consumed(self._cluster.bootstrap_servers, topic, count)
-            for id, records in found.items():
-                self.load.check_records((topic, id), records)
-                assert len(records) == counts[topic, id], f"{topic}-{id} has {len(records)} records"
+        found: dict[Partition, list[tuple[int, bytes]]] = {}
+        for topic, count in self._topics.items():
+            read = consumed(self._cluster.bootstrap_servers, topic, count)
+            found |= {(topic, id): records for id, records in read.items()}
         for id in self._cluster.broker_ids:
             self._cluster.stop(id)
             self._check_clean_stop(id)
         for id in set(self._cluster.controller_ids) - set(self._cluster.broker_ids):
             self._cluster.stop(id)
-        self._check_replicas(counts)
+        for partition, count in self.load.counts().items():
+            log = self._check_replicas(partition)
+            starts = _epoch_starts(log)
+            again = self.load.check_records(partition, found[partition], starts)
+            end = count + again
+            assert len(found[partition]) == end, f"{partition}: {len(found[partition])} records"
+            *_, last = iterate(memoryview(log))
+            assert last.last_offset == end - 1, f"{partition} ends at {last.last_offset}"
+            if starts:
+                print(f"{partition}: producers began {len(starts)} epochs, {again} records again")
         check_node_logs(self._cluster)
         return self.load.acknowledged_count
 
-    def _check_replicas(self, counts: Mapping[Partition, int]) -> None:
-        """Check that the logs of all replicas have the same bytes, and all records."""
-        for (topic, id), count in counts.items():
-            logs = {
-                broker: _log_bytes(self._cluster.metadata_directory(broker) / f"{topic}-{id}")
-                for broker in self._cluster.broker_ids
-            }
-            sizes = {broker: len(log) for broker, log in logs.items()}
-            first, *others = logs.values()
-            assert all(first == other for other in others), f"{topic}-{id} differs: bytes {sizes}"
-            *_, last = iterate(memoryview(first))
-            assert last.last_offset == count - 1, f"{topic}-{id} ends at {last.last_offset}"
+    def _check_replicas(self, partition: Partition) -> bytes:
+        """Check that the logs of all replicas have the same bytes; return them."""
+        topic, id = partition
+        logs = {
+            broker: log_bytes(self._partition_directory(broker, f"{topic}-{id}"))
+            for broker in self._cluster.broker_ids
+        }
+        sizes = {broker: len(log) for broker, log in logs.items()}
+        first, *others = logs.values()
+        assert all(first == other for other in others), f"{topic}-{id} differs: bytes {sizes}"
+        return first
+
+    def _partition_directory(self, broker: int, name: str) -> Path:
+        (found,) = (
+            directory / name
+            for directory in self._log_directories(broker)
+            if (directory / name).is_dir()
+        )
+        return found
+
+    def _log_directories(self, id: int) -> tuple[Path, ...]:
+        return (self._cluster.metadata_directory(id),)
 
     def _log(self, id: int) -> str:
         return node_log(self._cluster, id)
@@ -265,7 +293,18 @@ def problem_of(cluster: QuorumForTests, live: LiveMetadata, left_epochs: Mapping
     return ""
 
 
-def _log_bytes(directory: Path) -> bytes:
+def _epoch_starts(log: bytes) -> set[int]:
+    """Return the offsets at which a producer began a later epoch of its id."""
+    epochs: dict[int, int] = {}
+    starts = set()
+    for batch in iterate(memoryview(log)):
+        if batch.producer_epoch > epochs.setdefault(batch.producer_id, batch.producer_epoch):
+            starts.add(batch.base_offset)
+            epochs[batch.producer_id] = batch.producer_epoch
+    return starts
+
+
+def log_bytes(directory: Path) -> bytes:
     """Return the batches of a partition; replicas may begin their segments at other offsets."""
     return b"".join(path.read_bytes() for path in sorted(directory.glob("*.log")))
 

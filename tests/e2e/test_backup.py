@@ -211,7 +211,9 @@ def test_a_restored_quorum_survives_a_wiped_disk_beside_a_crash(
             node.format(cluster_id, *([] if is_static else ["--no-initial-controllers"]))
             node.start()
             if not is_static:
-                printed("quorum", "add-controller", "-c", node.file, *at)
+                add = ("quorum", "add-controller", "-c", node.file, *at)
+                # On a busy machine it may not catch up with the changes in time at once.
+                eventually(lambda: kraft(*add), until=lambda ran: ran.returncode == 0)
 
         printed("restore", backup, "--to", first.data, "-c", first.file)
         if is_static:

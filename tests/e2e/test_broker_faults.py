@@ -23,32 +23,36 @@ from tests.e2e.broker_chaos import (
     BROKERS,
     OFFSETS_PARTITIONS,
     SETTINGS,
+    BrokerChaos,
     broker_chaos,
     check_node_logs,
     problem_of,
 )
+from tests.e2e.broker_disks import disk_chaos
 from tests.harness.commands import eventually
 from tests.harness.confluent_records import committed, produce
 
-ROUNDS = int(os.environ.get("BROKER_CHAOS", "10"))
+ROUNDS = int(os.environ.get("BROKER_CHAOS", "14"))
 SEED = int(os.environ.get("SEED", "1"))
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(120 + 90 * ROUNDS)]
 
 
-@pytest.mark.parametrize(
-    ("combined", "rounds"),
-    [(False, ROUNDS), (True, max(ROUNDS * 4 // 10, 1))],
-    ids=["dedicated", "combined"],
-)
-def test_records_and_replicas_survive_faults_of_every_kind(
-    combined: bool, rounds: int, tmp_path: Path
-) -> None:
+def test_records_and_replicas_survive_faults_of_every_kind(tmp_path: Path) -> None:
+    with disk_chaos(tmp_path, SEED) as chaos:
+        run(chaos, ROUNDS)
+
+
+def test_combined_nodes_survive_faults_too(tmp_path: Path) -> None:
+    with broker_chaos(tmp_path, SEED, combined=True) as chaos:
+        run(chaos, max(ROUNDS * 3 // 10, 1))
+
+
+def run(chaos: BrokerChaos, rounds: int) -> None:
     print(f"\nseed {SEED}, {rounds} faults; {'the cluster is well after':>38}")
-    with broker_chaos(tmp_path, SEED, combined=combined) as chaos:
-        for fault in islice(chaos.faults(), rounds):
-            print(chaos.run(fault), flush=True)
-        print(f"{chaos.finish()} records: each is once in every replica, in order")
+    for fault in islice(chaos.faults(), rounds):
+        print(chaos.run(fault), flush=True)
+    print(f"{chaos.finish()} records: each is once in every replica, in order")
 
 
 GROUP, PARTITIONS, RECORDS = "readers", 3, 100

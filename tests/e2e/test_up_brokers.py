@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +101,67 @@ def test_brokers_stop_and_start_by_typed_commands(tmp_path: Path) -> None:
         typed(quorum, "stop 9")
         eventually(lambda: "there is no node 9; there are 1, 2, 3, 1001" in quorum.text)
         assert_interrupt_ends_it_cleanly(quorum, started)
+
+
+def test_ctrl_c_waits_for_the_session_of_a_dead_broker_and_says_so(tmp_path: Path) -> None:
+    """As in Kafka a stopping broker waits until the others have the metadata, or are fenced."""
+    # With several partitions both brokers lead some; a broker that leads none stops at once.
+    slow = ("--setting", "broker.session.timeout.ms=8000", "--setting", "num.partitions=8")
+    with up(tmp_path, "--controllers", 1, "--brokers", 2, *slow) as quorum:
+        document = quorum.announced()
+        dead, last = document["brokers"]
+        produce(document["bootstrapServers"], "records", [b"kept"])
+        typed(quorum, f"kill {dead['nodeId']}")
+        assert process_ids(status(quorum))[dead["nodeId"]] is None
+        os.killpg(quorum.process.pid, signal.SIGINT)
+        assert quorum.process.wait(PATIENCE_S) == 130
+        assert f"waiting for node {last['nodeId']} to stop" in quorum.text
+        assert "broker.session.timeout.ms" in quorum.text
+        assert "killing" not in quorum.text
+        assert (Path(last["config"]).parent / "data" / CLEAN_SHUTDOWN).exists()
+
+
+def test_a_second_ctrl_c_ends_at_once_and_the_directories_recover(tmp_path: Path) -> None:
+    """One broker hangs, and the others have not stopped either when they are killed."""
+    arguments = ("--controllers", 1, "--brokers", 2)
+    values = [b"%d" % number for number in range(50)]
+    with up(tmp_path, *arguments) as quorum:
+        document = quorum.announced()
+        produce(document["bootstrapServers"], "records", values)
+        pids = process_ids(document)
+        hanging = pids[document["brokers"][0]["nodeId"]]
+        assert hanging is not None
+        os.kill(hanging, signal.SIGSTOP)
+        os.killpg(quorum.process.pid, signal.SIGINT)
+        eventually(lambda: "waiting for node" in quorum.text)
+        assert not any(pid is None or is_gone(pid) for id, pid in pids.items() if id == 1)
+        os.killpg(quorum.process.pid, signal.SIGINT)
+        assert quorum.process.wait(PATIENCE_S) == 130
+        assert all(pid is not None and is_gone(pid) for pid in pids.values())
+        assert "Traceback" not in quorum.text
+    with up(tmp_path, *arguments) as quorum:
+        again = quorum.announced()
+        produce(again["bootstrapServers"], "records", [b"later"])
+        read = consumed(again["bootstrapServers"], "records")
+        assert read[0] == list(enumerate([*values, b"later"]))
+        assert_interrupt_ends_it_cleanly(quorum, again)
+
+
+def test_all_brokers_serve_once_the_quorum_is_announced(tmp_path: Path) -> None:
+    """After a kill the controller still takes the brokers of before for alive, for a session."""
+    arguments = ("--controllers", 1, "--brokers", 2)
+    with up(tmp_path, *arguments) as quorum:
+        pids = process_ids(quorum.announced())
+        for pid in (quorum.process.pid, *pids.values()):
+            assert pid is not None
+            os.kill(pid, signal.SIGKILL)
+        eventually(lambda: all(pid is not None and is_gone(pid) for pid in pids.values()))
+    with up(tmp_path, *arguments) as quorum:
+        document = quorum.announced()
+        for address in document["bootstrapServers"].split(","):
+            host, _, port = address.rpartition(":")
+            socket.create_connection((host, int(port))).close()
+        assert_interrupt_ends_it_cleanly(quorum, document)
 
 
 @pytest.mark.parametrize(

@@ -30,11 +30,11 @@ _IMPORTED = (
 class CommandServer:
     """One server for each thread that runs commands; ends with its thread's process."""
 
-    def __init__(self, environment: Mapping[str, str], timeout_s: float) -> None:
-        self._environment, self._timeout_s = dict(environment), timeout_s
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self._environment = dict(environment)
         self._servers = threading.local()
 
-    def run(self, arguments: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    def run(self, arguments: Sequence[str], timeout_s: float) -> subprocess.CompletedProcess[str]:
         """Return the exit code and the output of a command.
 
         One that takes longer than the timeout ends by SIGALRM.
@@ -43,7 +43,7 @@ class CommandServer:
             asked = {
                 "arguments": list(arguments),
                 "directory": os.getcwd(),
-                "timeout_s": self._timeout_s,
+                "timeout_s": timeout_s,
                 "files": [f"/proc/{os.getpid()}/fd/{each.fileno()}" for each in (output, errors)],
             }
             code = int(self._server().ask(json.dumps(asked)))

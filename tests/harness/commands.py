@@ -31,22 +31,24 @@ def heed_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-_SERVER = CommandServer(PLAIN, 2 * PATIENCE_S)
+_SERVER = CommandServer(PLAIN)
 
 
 def kraft(
-    *arguments: object, program: Sequence[str] | None = None
+    *arguments: object,
+    program: Sequence[str] | None = None,
+    timeout_s: float = 2 * PATIENCE_S,
 ) -> subprocess.CompletedProcess[str]:
     """Run a command to its end; ``program`` is another one than ``kraft``."""
     words = list(map(str, arguments))
     if program is None:
-        return _SERVER.run(words)
+        return _SERVER.run(words, timeout_s)
     return subprocess.run(
         [*program, *words],
         capture_output=True,
         text=True,
         env=PLAIN,
-        timeout=2 * PATIENCE_S,
+        timeout=timeout_s,
         check=False,
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from confluent_kafka import (
     OFFSET_INVALID,
@@ -23,7 +23,18 @@ QUIET = logging.getLogger("confluent_kafka.quiet")
 QUIET.setLevel(logging.CRITICAL)
 
 
-def produce(servers: str, topic: str, values: Sequence[bytes], partition: int = 0) -> None:
+#: Of librdkafka, for listeners with TLS or SASL.
+Settings = Mapping[str, str]
+
+
+def produce(
+    servers: str,
+    topic: str,
+    values: Sequence[bytes],
+    partition: int = 0,
+    *,
+    settings: Settings | None = None,
+) -> None:
     """Write values to a partition, each acknowledged by all replicas in sync."""
     refused: list[KafkaError] = []
     acknowledged: list[bytes] = []
@@ -35,7 +46,7 @@ def produce(servers: str, topic: str, values: Sequence[bytes], partition: int = 
             refused.append(error)
 
     config = {"bootstrap.servers": servers, "enable.idempotence": True, "acks": "all"}
-    producer = Producer(config, logger=QUIET)
+    producer = Producer(config | dict(settings or {}), logger=QUIET)
     for value in values:
         producer.produce(topic, value, partition=partition, on_delivery=delivered)
     producer.flush(PATIENCE_S)
@@ -43,10 +54,12 @@ def produce(servers: str, topic: str, values: Sequence[bytes], partition: int = 
     assert acknowledged == list(values)
 
 
-def consumed(servers: str, topic: str, partitions: int = 1) -> dict[int, list[tuple[int, bytes]]]:
+def consumed(
+    servers: str, topic: str, partitions: int = 1, *, settings: Settings | None = None
+) -> dict[int, list[tuple[int, bytes]]]:
     """Return the offset and value of each record below the high watermark, by partition."""
     config = {"bootstrap.servers": servers, "group.id": "reader", "enable.auto.commit": False}
-    consumer = Consumer(config, logger=QUIET)
+    consumer = Consumer(config | dict(settings or {}), logger=QUIET)
     found: dict[int, list[tuple[int, bytes]]] = {id: [] for id in range(partitions)}
     try:
         ends = {

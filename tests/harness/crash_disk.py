@@ -158,16 +158,12 @@ class CrashFile:
         self._disk.on_boundary()
 
 
-#: A directory is a name without a file.
-Names = dict[str, Inode | None]
-
-
 @dataclass(slots=True)
 class Directory:
     names: Names = field(default_factory=dict)
     durable: Names = field(default_factory=dict)
     #: What each change since the last sync made of the names that it touched.
-    pending: list[dict[str, Inode | bool | None]] = field(default_factory=list)
+    pending: list[Change] = field(default_factory=list)
 
     def sync(self, count: int) -> None:
         """The first ``count`` pending changes are on the device."""
@@ -186,14 +182,16 @@ class Directory:
 
 
 GONE = False
+Names = dict[str, Inode | Directory]
+Change = dict[str, Inode | Directory | bool]
 
 
-def apply(names: Names, change: dict[str, Inode | bool | None]) -> None:
-    for name, inode in change.items():
-        if isinstance(inode, bool):
+def apply(names: Names, change: Change) -> None:
+    for name, node in change.items():
+        if isinstance(node, bool):
             names.pop(name, None)
         else:
-            names[name] = inode
+            names[name] = node
 
 
 class CrashDisk:
@@ -207,23 +205,28 @@ class CrashDisk:
         """Return what is left of the disk if it stops now; this disk is unchanged."""
         left = CrashDisk()
         inodes: dict[int, Inode] = {}
-        for path in sorted(self.directories):
-            directory = self.directories[path]
-            if path != "/" and path not in left.directories:
-                continue
+
+        def visit(path: str, directory: Directory) -> Directory:
             fate = random.choice(list(Loss)) if loss is Loss.MIXED else loss
-            names: Names = {}
-            for name, inode in directory.after_crash(fate, random).items():
-                if inode is None:
-                    names[name] = None
-                    left.directories[join(path, name)] = Directory()
+            # A directory comes before those in it.
+            found = left.directories[path] = Directory()
+            names = found.names
+            inside: list[tuple[str, Directory]] = []
+            for name, node in directory.after_crash(fate, random).items():
+                if isinstance(node, Directory):
+                    inside.append((name, node))
                     continue
-                if id(inode) not in inodes:
+                if id(node) not in inodes:
                     fate = random.choice(list(Loss)) if loss is Loss.MIXED else loss
-                    content = inode.after_crash(fate, random)
-                    inodes[id(inode)] = Inode(content, bytes(content))
-                names[name] = inodes[id(inode)]
-            left.directories[path] = Directory(names, dict(names))
+                    content = node.after_crash(fate, random)
+                    inodes[id(node)] = Inode(content, bytes(content))
+                names[name] = inodes[id(node)]
+            for name, node in sorted(inside, key=lambda one: one[0]):
+                names[name] = visit(join(path, name), node)
+            found.durable = dict(names)
+            return found
+
+        visit("/", self.directories["/"])
         return left
 
     def files(self) -> dict[str, bytes]:
@@ -232,7 +235,7 @@ class CrashDisk:
             join(path, name): bytes(inode.content)
             for path, directory in self.directories.items()
             for name, inode in directory.names.items()
-            if inode is not None
+            if isinstance(inode, Inode)
         }
 
     @classmethod
@@ -251,6 +254,7 @@ class CrashDisk:
     def open(self, path: str, *, create: bool = False, read_only: bool = False) -> CrashFile:
         directory, name = self._find(path)
         inode = directory.names.get(name)
+        assert not isinstance(inode, Directory), f"{path} is a directory"
         if inode is None:
             if not create:
                 raise StorageError(f"cannot open {path}: no such file")
@@ -269,6 +273,9 @@ class CrashDisk:
         assert directory is other, "renames stay in their directory"
         if name not in directory.names:
             raise StorageError(f"cannot rename {source}: no such file")
+        if source in self.directories:
+            for path in [each for each in self.directories if f"{each}/".startswith(f"{source}/")]:
+                self.directories[target + path[len(source) :]] = self.directories.pop(path)
         self._rename(directory, {name: GONE, new_name: directory.names[name]})
 
     def remove(self, path: str, /) -> None:
@@ -280,12 +287,14 @@ class CrashDisk:
     def remove_directory(self, path: str, /) -> None:
         assert not self.directories[path].names, "the directory is not empty"
         parent, name = os.path.split(path)
-        self._rename(self.directories[parent], {name: GONE})
         del self.directories[path]
+        self._rename(self.directories[parent], {name: GONE})
 
     def sync_directory(self, path: str, /) -> None:
         self.on_boundary()
-        directory = self.directories[path]
+        directory = self.directories.get(path)
+        if directory is None:
+            raise StorageError(f"cannot sync {path}: no such directory")
         directory.sync(len(directory.pending))
 
     def make_directory(self, path: str, /) -> None:
@@ -293,8 +302,8 @@ class CrashDisk:
             return
         parent, name = os.path.split(path)
         self.make_directory(parent)
-        self.directories[path] = Directory()
-        self._rename(self.directories[parent], {name: None})
+        made = self.directories[path] = Directory()
+        self._rename(self.directories[parent], {name: made})
 
     def exists(self, path: str, /) -> bool:
         parent, name = os.path.split(path)
@@ -309,7 +318,7 @@ class CrashDisk:
             raise StorageError(f"cannot reach {path}: its directory is not there")
         return self.directories[parent], name
 
-    def _rename(self, directory: Directory, change: dict[str, Inode | bool | None]) -> None:
+    def _rename(self, directory: Directory, change: Change) -> None:
         apply(directory.names, change)
         directory.pending.append(change)
         self.on_boundary()

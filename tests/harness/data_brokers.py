@@ -18,7 +18,6 @@ from typing import Any, TypeVar, cast
 from kraft._core.bytes.file_slice import FileSlice
 from kraft._core.codec.metadata_codec import Message
 from kraft._core.log.segment import SegmentPool
-from kraft._core.table.table import PartitionTable
 from kraft.broker.apis.data_apis import data_apis
 from kraft.broker.log.log_directory import LogDirectory
 from kraft.broker.log.log_manager import LogManager
@@ -308,7 +307,6 @@ class DataBroker:
             isr_channel=self.isr_channel,
             directory_channel=LocalChannel(cluster.links, id, CONTROLLER),
             broker_id=id,
-            table=self._table,
             request_timeout_ms=1_000.0,
         )
         self.producer_ids = AllocatedProducerIds(
@@ -376,9 +374,6 @@ class DataBroker:
     def image(self) -> Image:
         assert self.images.image is not None
         return self.images.image
-
-    def _table(self) -> PartitionTable:
-        return self._state.table
 
     # -- requests
 

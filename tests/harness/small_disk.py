@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -29,8 +30,22 @@ class SmallDisk:
     @property
     def program(self) -> list[str]:
         """Return the command ``kraft`` within that namespace."""
+        return [*self._enter, *KRAFT]
+
+    @property
+    def _enter(self) -> tuple[str, ...]:
         enter = ("nsenter", "--target", str(self.holder), "--user", "--mount")
-        return [*enter, "--preserve-credentials", *KRAFT]
+        return (*enter, "--preserve-credentials")
+
+    @property
+    def used_kib(self) -> int:
+        """The size of its content."""
+        return shutil.disk_usage(self.from_outside).used >> 10
+
+    def resize(self, size_kib: int) -> None:
+        """Change its size, which must not be below that of its content."""
+        remount = ("mount", "-o", f"remount,size={size_kib}k", str(self.at))
+        subprocess.run([*self._enter, *remount], check=True)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""The MBeans of a running Kafka controller, and those that kraft's metrics leave out, with reasons.
+"""The MBeans of a running node of Kafka, and those that kraft's metrics leave out, with reasons.
 
 `ListMBeans` (Java) attaches to the process of a node and lists every attribute of every MBean.
 """
@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import re
 import subprocess
-from typing import NamedTuple
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
 from kraft.server.observation.catalog import METRICS
+from kraft.server.observation.metric_names import ExportedMetric
 from tests.interop.cluster import Node
 
 TIMEOUT_S = 60
@@ -29,7 +31,7 @@ def attributes_of(node: Node) -> set[Attribute]:
     """Return all attributes of the MBeans of a node that Kafka runs."""
     assert node.process is not None
     command = node.jars.command(
-        "ListMBeans", node.process.pid, classes=node.jars.compiled("ListMBeans")
+        "ListMBeans", str(node.process.pid), classes=node.jars.compiled("ListMBeans")
     )
     done = subprocess.run(
         [*map(str, command)], capture_output=True, text=True, timeout=TIMEOUT_S, check=True
@@ -38,10 +40,10 @@ def attributes_of(node: Node) -> set[Attribute]:
     return {Attribute(_kind(mbean), name) for mbean, name in lines}
 
 
-def exported() -> set[Attribute]:
+def exported(metrics: Iterable[ExportedMetric[Any]] = METRICS) -> set[Attribute]:
     """Return the attributes that kraft's metrics show."""
     found = set()
-    for metric in METRICS:
+    for metric in metrics:
         for name in metric.attribute.split(", "):
             names = PERCENTILES if name == "Percentile" else (name,)
             found |= {Attribute(metric.mbean, each) for each in names}
@@ -52,6 +54,19 @@ def reason_to_exclude(attribute: Attribute) -> str | None:
     """Return why kraft does not show an attribute, None where it is not excluded."""
     text = str(attribute)
     return next((reason for pattern, reason in EXCLUDED if re.fullmatch(pattern, text)), None)
+
+
+def reason_to_exclude_of_broker(attribute: Attribute) -> str | None:
+    """Return why the metrics of a broker do not show an attribute, None if it is not excluded."""
+    text = str(attribute)
+    return next(
+        (reason for pattern, reason in EXCLUDED_OF_BROKER if re.fullmatch(pattern, text)), None
+    )
+
+
+def type_of(mbean: str) -> str:
+    """Return the domain and the type of an MBean."""
+    return mbean.partition(",")[0]
 
 
 def _kind(mbean: str) -> str:
@@ -105,6 +120,25 @@ EXCLUDED: tuple[tuple[str, str], ...] = (
         r"|response-total)",
         "computed from totals, of Java's selectors, or of authentication",
     ),
+)
+
+#: The same for the MBeans of a broker.
+EXCLUDED_OF_BROKER: tuple[tuple[str, str], ...] = (
+    *EXCLUDED[1:3],
+    (r".*:type=KafkaServer,name=ClusterId .*", "not a number; the log has it"),
+    (r".*(name=yammer-metrics-count Value)", "of Kafka's own registry"),
+    (r".*,name=linux-disk-(read|write)-bytes .*", "of the machine: the node exporter shows it"),
+    (r".*Share(Fetch|Acknowledgement)RequestsPerSec .*", "of share groups"),
+    (r".*,name=PartitionsWithLateTransactionsCount .*", "of transactions"),
+    (r".*,name=\w+MessageConversionsPerSec .*", "of versions before 4.0"),
+    (
+        r".*,name=(BytesRejected|Invalid\w+Records|NoKeyCompactedTopicRecords)PerSec .*",
+        "FailedProduceRequestsPerSec counts the batches that are not valid",
+    ),
+    (r".*,name=ReassignmentBytes(In|Out)PerSec .*", "ReplicationBytes…PerSec include them"),
+    (r".*,name=ProducerIdCount .*", "not kept as a number yet"),
+    (r".*,name=(DeadThreadCount|MinFetchRate) .*", "of Kafka's fetcher threads"),
+    (r".*,name=(CordonedLogDirectoryCount|LogDirectoryCordoned) .*", "a setting has them"),
 )
 
 #: Exported metrics whose MBeans appear only after an event: a request, an error.

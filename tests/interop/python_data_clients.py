@@ -6,6 +6,7 @@ kafka-python parses 300 schemas when it is imported, with a warning each: import
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -138,12 +139,16 @@ class KafkaPython:
 
         def run(member: ThreadMember) -> None:
             consumer = kafka.KafkaConsumer(
-                topic,
                 group_id=group,
                 auto_offset_reset="earliest",
                 isolation_level="read_committed",
+                metadata_max_age_ms=1000,
                 **self._config,
             )
+            # One that leads its group before its broker knows the new topic assigns nothing.
+            while not consumer.partitions_for_topic(topic):
+                time.sleep(0.1)
+            consumer.subscribe([topic])
             while not member.is_leaving:
                 for records in consumer.poll(100).values():
                     for record in records:

@@ -356,7 +356,9 @@ def test_a_cordoned_directory_gets_no_replicas(clients: ClientCluster) -> None:
         clients.ask(
             "create_topics", topics=[{"name": topic, "partitions": 6, "replication_factor": 1}]
         )
-        return any(one["replicas"] == [2] for one in clients.stage.partitions(topic))
+        # The broker that is asked may not have the topic yet.
+        partitions = wait_for("the topic", lambda: clients.stage.partitions(topic))
+        return any(one["replicas"] == [2] for one in partitions)
 
     assert has_replicas()
     clients.alter("brokers", "2", "cordoned.log.dirs=*")
@@ -454,9 +456,13 @@ def test_an_unclean_election_loses_what_only_the_dead_leader_had(clients: Client
 @full_size
 def test_an_unregistered_broker_is_gone(clients: ClientCluster) -> None:
     scenario.retire_broker(clients.stage)
-    listed = clients.tool(CLUSTER_TOOL, "list-endpoints", "--include-fenced-brokers")
-    ids = [int(line.split()[0]) for line in listed.splitlines() if line[:1].isdigit()]
-    assert sorted(ids) == list(BROKERS)
+
+    def listed() -> list[int]:
+        printed = clients.tool(CLUSTER_TOOL, "list-endpoints", "--include-fenced-brokers")
+        return sorted(int(line.split()[0]) for line in printed.splitlines() if line[:1].isdigit())
+
+    # The broker that is asked hears of it a moment later.
+    eventually(listed, until=partial(eq, list(BROKERS)))
 
 
 def test_no_process_logs_a_fault(clients: ClientCluster) -> None:

@@ -16,13 +16,10 @@ from __future__ import annotations
 
 import json
 import re
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 import pytest
 
@@ -47,6 +44,7 @@ from tests.interop.client_cluster import (
 )
 from tests.interop.cluster import wait_for
 from tests.interop.data_clients import CLASSIC, CONSUMER, Batch, Values, check_complete, numbered
+from tests.interop.idempotent_load import Load, lead
 from tests.interop.kraft_node import KraftNode, add_kraft_broker, run_by_kafka, run_by_kraft
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
@@ -65,7 +63,6 @@ TAKEN = 3
 SMALL_SEGMENTS = {"internal.segment.bytes": "20000", "index.interval.bytes": "200"}
 SHARED_PARTITIONS, FILLS = 3, 24
 GROUP, OFFSETS_TOPIC = "kept", "__consumer_offsets"
-LOAD_BATCH = 50
 
 
 @pytest.fixture(scope="module")
@@ -398,74 +395,6 @@ def test_each_program_reads_and_continues_the_directory_of_the_other(
 
 
 # -- a mixed cluster
-
-
-class Load(threading.Thread):
-    """One idempotent producer of librdkafka, until the end of the block.
-
-    Each leader continues the sequence numbers that the one before has replicated.
-    """
-
-    def __init__(self, clients: ClientCluster, topic: str) -> None:
-        super().__init__(daemon=True)
-        from tests.interop.python_data_clients import Confluent
-
-        self._client = Confluent(clients.servers)
-        self._topic = topic
-        self._is_ending = threading.Event()
-        self._failure: BaseException | None = None
-        #: The acknowledged values.
-        self.values: list[str] = []
-
-    def run(self) -> None:
-        try:
-            producer = self._client.producer(is_idempotent=True)
-            while not self._is_ending.is_set():
-                batch = numbered("load", LOAD_BATCH, len(self.values))
-                self._client.send(producer, self._topic, batch)
-                self.values += batch
-        except BaseException as error:
-            self._failure = error
-
-    def wait_for_more(self) -> None:
-        """Wait until records are acknowledged that were sent from now on."""
-        seen = len(self.values)
-        wait_for(
-            "records of the load", lambda: self._failure or len(self.values) > seen + LOAD_BATCH, 60
-        )
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._is_ending.set()
-        self.join(60)
-        if error is None:
-            assert self._failure is None, self._failure
-
-
-def lead(clients: ClientCluster, topic: str, broker: int) -> None:
-    """Let the broker lead all partitions of a topic with three replicas."""
-    others = [each for each in (1, 2, 3) if each != broker]
-    partitions = range(len(clients.stage.partitions(topic)))
-    moves = {topic: {str(partition): [broker, *others] for partition in partitions}}
-    clients.ask("reassign", partitions=moves)
-    clients.stage.wait_until_moved()
-
-    def leads() -> bool:
-        # The election of a leader that leads already is an error.
-        with suppress(Exception):
-            wanted = {topic: list(partitions)}
-            clients.ask("elect", type="PREFERRED", partitions=wanted)
-        return all(one["leader"] == broker for one in clients.stage.partitions(topic))
-
-    wait_for(f"broker {broker} to lead {topic}", leads)
 
 
 @contextmanager

@@ -128,6 +128,20 @@ def counts(outcomes: Mapping[str, Outcome]) -> Counter[str]:
     return Counter(one.outcome for one in outcomes.values())
 
 
+def report(judged: Mapping[str, Outcomes], taken_s: float) -> None:
+    """Print the counts of each class, and its tests that failed."""
+    for name, outcomes in judged.items():
+        of = counts(outcomes)
+        print(
+            f"{name}: {of[PASSED]} passed, {of[FAILED]} failed, "
+            f"{of[NOT_APPLICABLE]} not applicable, {taken_s:.0f} s",
+            flush=True,
+        )
+        for test, outcome in outcomes.items():
+            if outcome.outcome == FAILED:
+                print(f"  failed: {test}: {outcome.reason}", flush=True)
+
+
 def kept_path(backend: str) -> Path:
     """Return the path of the outcomes of the last recorded run."""
     return _HERE / "results" / f"{backend}.json"

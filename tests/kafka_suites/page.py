@@ -10,6 +10,7 @@ from tests.kafka_suites.outcomes import (
     NOT_APPLICABLE,
     PASSED,
     Outcomes,
+    SuiteList,
     counts,
     kept_path,
     load,
@@ -48,9 +49,8 @@ configurations, ACLs, tokens and quotas, TLS and SASL, elections, reassignments,
 and what brokers do with its records. Classes that only create a topic and then test brokers,
 producers, consumers or groups are left out, and so are unit tests, which start no controller.
 
-The table shows the last recorded run of each class. Classes of `suites.toml` that it does not show
-have no recorded run. Where the control has fewer tests than kraft, only those that fail with kraft
-were run.
+The table shows the last recorded run of each class, in the same set-up with Kafka's own controller
+beside it. Classes of `suites.toml` that it does not show have no recorded run.
 
 """
 
@@ -58,8 +58,13 @@ were run.
 def write() -> None:
     """Write the page from `results`."""
     kraft, kafka = load(kept_path("kraft")), load(kept_path("kafka"))
-    _PAGE.write_text(
-        "\n".join([_head(), _table(kraft, kafka), _failures(kraft, kafka), _reasons(kraft)])
+    _PAGE.write_text("\n".join([_head(), results(read_list(), kraft, kafka)]))
+
+
+def results(suites: SuiteList, kraft: Mapping[str, Outcomes], kafka: Mapping[str, Outcomes]) -> str:
+    """Return the tables of a page: the classes, what fails, and what is not applicable."""
+    return "\n".join(
+        [_table(suites, kraft, kafka), _failures(suites, kraft, kafka), _reasons(kraft)]
     )
 
 
@@ -76,14 +81,14 @@ def _cell(tests: Outcomes | None) -> str:
     return f"{of[PASSED]} | {of[FAILED]} | {of[NOT_APPLICABLE]}"
 
 
-def _table(kraft: Mapping[str, Outcomes], kafka: Mapping[str, Outcomes]) -> str:
+def _table(suites: SuiteList, kraft: Mapping[str, Outcomes], kafka: Mapping[str, Outcomes]) -> str:
     lines = [
         "## Results",
         "",
         "| class | kraft: passed | failed | n/a | control: passed | failed | n/a |",
         "|---|---|---|---|---|---|---|",
     ]
-    names = [one.simple_name for one in read_list().classes if one.simple_name in kraft]
+    names = [one.simple_name for one in suites.classes if one.simple_name in kraft]
     lines += [f"| {name} | {_cell(kraft[name])} | {_cell(kafka.get(name))} |" for name in names]
     merged = {f"{name} > {test}": one for name in names for test, one in kraft[name].items()}
     control = {
@@ -98,8 +103,10 @@ def _table(kraft: Mapping[str, Outcomes], kafka: Mapping[str, Outcomes]) -> str:
     )
 
 
-def _failures(kraft: Mapping[str, Outcomes], kafka: Mapping[str, Outcomes]) -> str:
-    known = read_list().known_failures
+def _failures(
+    suites: SuiteList, kraft: Mapping[str, Outcomes], kafka: Mapping[str, Outcomes]
+) -> str:
+    known = suites.known_failures
     lines = ["## What fails", "", "| test | reason | control |", "|---|---|---|"]
     for test_class, tests in sorted(kraft.items()):
         for name, one in sorted(tests.items()):

@@ -20,17 +20,15 @@ from pathlib import Path
 from tests.kafka_suites import launcher, page
 from tests.kafka_suites.outcomes import (
     FAILED,
-    NOT_APPLICABLE,
-    PASSED,
     Outcome,
     Outcomes,
     SuiteClass,
-    counts,
     judge,
     kept_path,
     load,
     read_list,
     regressions,
+    report,
     save,
 )
 
@@ -92,16 +90,7 @@ def run_class(
     judged = judge(tests, read_list().exclusions)
     # A class that did not run at all has failed: it must not disappear from the results.
     judged.setdefault(one.simple_name, {"(class)": Outcome(FAILED, "no test ran")})
-    for name, outcomes in judged.items():
-        of = counts(outcomes)
-        print(
-            f"{name}: {of[PASSED]} passed, {of[FAILED]} failed, "
-            f"{of[NOT_APPLICABLE]} not applicable, {time.monotonic() - began:.0f} s",
-            flush=True,
-        )
-        for test, outcome in outcomes.items():
-            if outcome.outcome == FAILED:
-                print(f"  failed: {test}: {outcome.reason}", flush=True)
+    report(judged, time.monotonic() - began)
     return judged
 
 

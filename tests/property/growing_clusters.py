@@ -62,6 +62,13 @@ class Growing:
             self.cluster.revert(offset)
         del self.batches[self.cluster.next_offset :]
 
+    def compact(self) -> None:
+        """Publish the state and compact the table, unless a transaction is open."""
+        if self.cluster.transaction_start is None:
+            self.publishing.publish(self.cluster.next_offset)
+            self.cluster.compact()
+            self.publishing.publish_renumbered()
+
     def frozen(self, offset: int) -> MetadataState:
         cluster = MetadataState(journaling=True)
         for batch in self.batches[:offset]:

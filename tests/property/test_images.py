@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
+from kraft._core.table.compaction import Compaction
 from kraft._core.table.images import TableDelta, TableImage
 from kraft._core.table.table import PartitionTable
-from kraft.errors import InvalidRequestError
+from kraft.errors import InvalidRequestError, ReplayError
 from kraft.records import Record
 from tests.harness.table_records import LOGS, apply, batches_of
-from tests.reference.table_twin import Plain, accepted, history, plain, plain_image, plain_state
+from tests.reference.table_twin import (
+    Plain,
+    TableTwin,
+    accepted,
+    history,
+    plain,
+    plain_image,
+    plain_state,
+)
 
 SIZES = st.lists(st.integers(1, 8), max_size=12)
 TURNS = st.lists(
@@ -41,8 +53,7 @@ def test_an_image_never_changes(
                 apply(table, batch, start_offset=reached)
             reached = max(reached, end)
         elif turn == "image":
-            reach = reached + 1 - table.journal_start_offset
-            images.append(table.image(table.journal_start_offset + number % reach))
+            images.append(table.image(offset_to_reach(table, reached, number)))
         elif turn == "drop" and images:
             del images[number % len(images)]
         elif turn == "forget":
@@ -64,6 +75,155 @@ def test_an_image_never_changes(
         solid = PartitionTable.from_image(image)
         assert plain(solid) == states[image.offset]
         assert solid.row_count == solid.partition_count
+
+
+def offset_to_reach(table: PartitionTable, reached: int, number: int) -> int:
+    """Return one of the offsets of which the table can make an image."""
+    return table.journal_start_offset + number % (reached + 1 - table.journal_start_offset)
+
+
+class Compacted:
+    """A table that is compacted in steps, and images, deltas and columns that are held meanwhile.
+
+    ``states`` are the twin's states of the log by offset.
+    """
+
+    def __init__(self, log: list[Record], stride: int) -> None:
+        self.log = log
+        self.states = history(log)
+        self.table = PartitionTable(stride=stride)
+        self.table.start_journal(0)
+        self.reached = 0
+        self.compaction: Compaction | None = None
+        self.is_changed = False
+        #: Those of before the last compaction are retired: they do not hold back the table.
+        self.images: list[TableImage] = []
+        self.retired_images: list[TableImage] = []
+        self.deltas: list[TableDelta] = []
+        self.retired_deltas: list[TableDelta] = []
+        #: Columns of compacted tables, and what they held.
+        self.columns: list[tuple[NDArray[Any], NDArray[Any]]] = []
+
+    def apply(self, number: int) -> None:
+        end = min(self.reached + number % 9, len(self.log))
+        for _, batch in batches_of(self.log[:end], []):
+            apply(self.table, batch, start_offset=self.reached)
+        self.is_changed |= end > self.reached
+        self.reached = end
+
+    def image(self, number: int) -> None:
+        self.images.append(self.table.image(offset_to_reach(self.table, self.reached, number)))
+
+    def delta(self, number: int) -> None:
+        since = offset_to_reach(self.table, self.reached, number)
+        self.deltas.append(self.table.delta(since, since + number % (self.reached + 1 - since)))
+
+    def drop(self, number: int) -> None:
+        """Drop some of what is held."""
+        for held in (self.images, self.retired_images, self.deltas, self.retired_deltas):
+            if held and number % 2:
+                del held[number % len(held)]
+            number //= 2
+
+    def look(self, number: int) -> None:
+        every = [*self.images, *self.retired_images]
+        if every:
+            image = every[number % len(every)]
+            assert plain_image(image) == self.states[image.offset]
+
+    def index(self, number: int) -> None:
+        self.table.ensure_index(number)
+
+    def revert(self, number: int) -> None:
+        offsets = [image.offset for image in self.images]
+        newest = max(offsets + [delta.offset for delta in self.deltas], default=0)
+        if max(self.table.journal_start_offset, newest) <= number <= self.reached:
+            self.table.revert(number)
+            self.reached = number
+            self.is_changed = True
+
+    def forget(self, number: int) -> None:
+        self.table.forget(min(number, self.reached))
+
+    def begin(self, number: int) -> None:
+        self.table.forget(self.reached)
+        self.compaction = self.table.begin_compaction()
+        self.is_changed = False
+
+    def step(self, number: int) -> None:
+        if self.compaction is not None:
+            try:
+                self.compaction.step(number)
+            except ReplayError:
+                self.rejected()
+
+    def finish(self, number: int) -> None:
+        if self.compaction is None:
+            self.begin(number)
+        assert self.compaction is not None
+        columns = [self.table.column(name) for name in ("leader", "topic", "replicas", "isr")]
+        held = [(column, column.copy()) for column in columns]
+        try:
+            self.compaction.finish()
+        except ReplayError:
+            self.rejected()
+            return
+        self.compaction = None
+        self.columns += held
+        self.retired_images += self.images
+        self.retired_deltas += self.deltas
+        self.images.clear()
+        self.deltas.clear()
+        assert self.table.row_count == self.table.partition_count
+        assert self.table.journal_length == 0
+
+    def rejected(self) -> None:
+        assert self.is_changed
+        self.compaction = None
+        assert plain(self.table) == self.states[self.reached]
+
+    def check(self) -> None:
+        """Compare everything with the twin."""
+        now = TableTwin()
+        now.partitions = self.states[self.reached]["partitions"]
+        assert plain(self.table) == self.states[self.reached]
+        ids, topics = self.table.column("partition"), self.table.column("topic")
+        for broker in range(10):
+            rows = map(int, self.table.broker_rows(broker))
+            found = [(self.table.topic_name(int(topics[row])), int(ids[row])) for row in rows]
+            assert len(set(found)) == len(found)
+            assert set(found) == now.rows_of_broker(broker)
+        for delta in (*self.deltas, *self.retired_deltas):
+            check_delta(delta, self.states[delta.since_offset], self.states[delta.offset])
+        for image in (*self.images, *self.retired_images):
+            assert plain_image(image) == self.states[image.offset]
+            assert plain(PartitionTable.from_image(image)) == self.states[image.offset]
+        for column, held in self.columns:
+            assert (column == held).all()
+
+
+@some_logs
+@given(
+    log=LOGS,
+    turns=st.lists(
+        st.tuples(
+            st.sampled_from(
+                ["apply", "apply", "image", "image", "delta", "drop", "look", "index", "revert",
+                 "forget", "begin", "step", "step", "finish", "finish"]
+            ),
+            st.integers(0, 60),
+        ),
+        max_size=50,
+    ),
+    stride=st.sampled_from([1, 2, 3, 8]),
+)  # fmt: skip
+def test_images_and_deltas_stay_what_they_were_over_compactions(
+    log: list[Record], turns: list[tuple[str, int]], stride: int
+) -> None:
+    compacted = Compacted(accepted(log), stride)
+    for turn, number in turns:
+        getattr(compacted, turn)(number)
+    compacted.check()
 
 
 @some_logs

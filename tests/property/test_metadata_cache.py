@@ -130,7 +130,7 @@ def middle(ids: Any) -> Any:
     log=LOGS,
     nodes=st.lists(NODES, min_size=5, max_size=25),
     places=st.lists(st.integers(0, 60), min_size=25, max_size=25),
-    stops=st.lists(st.tuples(st.integers(1, 30), st.integers(0, 8)), max_size=4),
+    stops=st.lists(st.tuples(st.integers(1, 30), st.integers(0, 8), st.booleans()), max_size=4),
     asked=st.lists(metadata_requests(), min_size=1, max_size=6),
     described=st.lists(DESCRIPTIONS, max_size=4),
     allows=ACLS,
@@ -141,7 +141,7 @@ def test_every_answer_is_that_of_the_twin(
     log: list[Record],
     nodes: list[Record],
     places: list[int],
-    stops: list[tuple[int, int]],
+    stops: list[tuple[int, int, bool]],
     asked: list[tuple[int, MetadataRequestData]],
     described: list[DescribeTopicPartitionsRequestData],
     allows: Acl | None,
@@ -155,9 +155,11 @@ def test_every_answer_is_that_of_the_twin(
     cache = MetadataCache("the-cluster", MetadataCacheSettings(auto_create, limit), choose=middle)
     growing.publishing.register(cache, Phase.METADATA_CACHE)
     coming = iter(mixed)
-    for count, ahead in [*stops, (100, 0)]:
+    for count, ahead, compacts in [*stops, (100, 0, False)]:
         for record, _ in zip(coming, range(count), strict=False):
             growing.apply(record)
+        if compacts:
+            growing.compact()
         before = growing.publishing.image
         offset = max(0 if before is None else before.offset, growing.cluster.next_offset - ahead)
         growing.publishing.publish(offset)

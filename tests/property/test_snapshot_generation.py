@@ -19,7 +19,10 @@ from tests.property.growing_clusters import LOGS, Growing
 from tests.reference.random_tables import meaning
 
 TURNS = st.lists(
-    st.tuples(st.sampled_from(["apply", "apply", "slice", "revert", "publish"]), st.integers(0, 8)),
+    st.tuples(
+        st.sampled_from(["apply", "apply", "slice", "revert", "publish", "compact"]),
+        st.integers(0, 8),
+    ),
     max_size=30,
 )
 SIZES = st.builds(
@@ -90,6 +93,8 @@ def test_the_bytes_equal_those_of_an_unchanged_state(
             growing.revert(max(image.offset, growing.cluster.next_offset - number))
         elif turn == "publish":
             growing.publishing.publish(max(image.offset, growing.cluster.next_offset - number))
+        elif turn == "compact":
+            growing.compact()
         else:
             pieces.extend(made.next_slice() or [])
     while (more := made.next_slice()) is not None:

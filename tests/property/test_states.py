@@ -68,19 +68,24 @@ def moves(before: Said, after: Said) -> dict[tuple[int, int], tuple[int, int]]:
     log=LOGS,
     nodes=st.lists(NODES, min_size=5, max_size=20),
     places=st.lists(st.integers(0, 60), min_size=20, max_size=20),
-    stops=st.lists(st.tuples(st.integers(1, 20), st.integers(0, 8)), max_size=6),
+    stops=st.lists(st.tuples(st.integers(1, 20), st.integers(0, 8), st.booleans()), max_size=6),
 )
 def test_the_transitions_are_the_differences_of_two_lists_of_states(
-    log: list[Record], nodes: list[Record], places: list[int], stops: list[tuple[int, int]]
+    log: list[Record],
+    nodes: list[Record],
+    places: list[int],
+    stops: list[tuple[int, int, bool]],
 ) -> None:
     mixed = list(log)
     for node, place in zip(nodes, places, strict=False):
         mixed.insert(place, node)
     growing = Growing()
     coming = iter(mixed)
-    for count, ahead in [*stops, (100, 0)]:
+    for count, ahead, compacts in [*stops, (100, 0, False)]:
         for record, _ in zip(coming, range(count), strict=False):
             growing.apply(record)
+        if compacts:
+            growing.compact()
         before = growing.publishing.image
         offset = max(0 if before is None else before.offset, growing.cluster.next_offset - ahead)
         delta = growing.publishing.publish(offset)

@@ -32,6 +32,7 @@ from kraft.broker.replication.ports import ReplicatedLog
 from kraft.broker.replication.replica_fetching import ReplicaFetching
 from kraft.broker.replication.replica_manager import ReplicaManager
 from kraft.broker.replication.session_client import FetchSessionClient
+from kraft.broker.replication.settled_partitions import SettledPartitions
 from kraft.broker.replication.waiting import WaitingOperations
 from kraft.errors import NONE
 from kraft.simulation.replica_brokers import ReplicaBroker
@@ -419,6 +420,20 @@ def a_session_answers_each_partition_once() -> None:
 
 
 @mutant
+def a_session_misses_changes() -> None:
+    """A partition that had nothing to read once is not read again."""
+    SettledPartitions.changed = lambda self, id: None  # type: ignore[method-assign]
+
+
+@mutant
+def followers_with_nothing_to_fetch_count_as_silent() -> None:
+    """A follower leaves the ISR when a partition gets a batch after a long pause."""
+    FollowerProgress.fetched_again = (  # type: ignore[method-assign]
+        lambda self, now_ms: None
+    )
+
+
+@mutant
 def a_lost_session_is_continued() -> None:
     FetchSessionClient._begin_anew = lambda self, id: None  # type: ignore[method-assign]
 
@@ -492,6 +507,7 @@ REPLICATION_SHOWN_BY_TESTS = frozenset(
         "any_rejection_brings_the_old_isr_back",
         "fenced_and_restarted_followers_are_proposed",
         "fetches_of_an_earlier_incarnation_count",
+        "followers_with_nothing_to_fetch_count_as_silent",
         "lagging_followers_stay_in_the_isr",
         "old_metadata_is_applied",
         "the_isr_shrinks_before_the_controller_agrees",

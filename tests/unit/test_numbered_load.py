@@ -11,19 +11,36 @@ PARTITION = ("records", 0)
 WRITTEN = [(0, 0), (1, 0), (0, 1), (0, 2), (1, 1), (1, 2)]
 
 
-def checked(found: list[tuple[int, int]], acknowledged: list[tuple[int, int]] = WRITTEN) -> None:
+def checked(
+    found: list[tuple[int, int]],
+    acknowledged: list[tuple[int, int]] = WRITTEN,
+    epoch_starts: tuple[int, ...] = (),
+) -> int:
     """Check records of (producer, number), the first of them at offset 0."""
     load = NumberedLoad("127.0.0.1:1", {"records": 1})
     for offset, (producer, number) in enumerate(acknowledged):
         load.acknowledged[producer, PARTITION][number] = offset
     records = [(at, b"%d %d ..." % each) for at, each in enumerate(found)]
-    load.check_records(PARTITION, records)
+    return load.check_records(PARTITION, records, epoch_starts)
 
 
 def test_each_record_once_and_in_order() -> None:
-    checked(WRITTEN)
+    assert checked(WRITTEN) == 0
     # A record that waits for its acknowledgement may be there.
-    checked([*WRITTEN, (0, 3)])
+    assert checked([*WRITTEN, (0, 3)]) == 0
+
+
+def test_a_new_epoch_may_repeat_records_that_were_not_acknowledged() -> None:
+    waiting = [*WRITTEN, (0, 3), (0, 4)]
+    assert checked([*waiting, (0, 3), (0, 4), (0, 5)], epoch_starts=(8,)) == 2
+    for start in (7, 9):
+        with pytest.raises(AssertionError, match=r"at 5 are \(number, offset\) \[\(3, 8\)"):
+            checked([*waiting, (0, 3), (0, 4)], epoch_starts=(start,))
+    # It may repeat no acknowledged record, and leave none out.
+    with pytest.raises(AssertionError, match="acknowledged offset"):
+        checked([*waiting, (0, 2), (0, 3), (0, 4)], epoch_starts=(8,))
+    with pytest.raises(AssertionError, match="at 5 are"):
+        checked([*waiting, (0, 6)], epoch_starts=(8,))
 
 
 @pytest.mark.parametrize(

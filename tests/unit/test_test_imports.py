@@ -11,7 +11,7 @@ PROJECT = Path(__file__).resolve().parents[2]
 #: Packages that all tests may import: shared helpers, reference implementations, and data.
 SHARED = ("tests.harness", "tests.reference", "tests.data")
 #: Programs whose tests are in other folders, as tests/unit/spark has a Spark session for Otava.
-PROGRAMS = ("tests.kafka_suites", "tests.otava", "tests.package")
+PROGRAMS = ("tests.client_suites", "tests.kafka_suites", "tests.otava", "tests.package")
 
 
 def imported(path: Path) -> Iterator[str]:

@@ -88,6 +88,9 @@ class Message(Struct):
     @classmethod
     def decode(cls, body: bytes | bytearray | memoryview, version: int, position: int = 0) -> Self:
         """Decode ``body[position:]``; raise like `StructCodec.decode`."""
+    @classmethod
+    def decode_prefix(cls, body: bytes | bytearray | memoryview, version: int) -> Self:
+        """Decode a body, and ignore left-over bytes; else raise like `StructCodec.decode`."""
     def encode(self, version: int) -> bytes:
         """Encode the body; raise like `RecordCodec.encode`."""
     def encode_segments(self, version: int) -> tuple[list[bytes | memoryview | FileSlice], int]:

@@ -57,7 +57,8 @@ cdef class StructCodec(StructSchema):
         return self.write(value, version)
 
     cdef object read(
-        self, object buffer, int version, Py_ssize_t position, object end, bint is_lenient
+        self, object buffer, int version, Py_ssize_t position, object end, bint is_lenient,
+        bint is_whole=True,
     ):
         cdef Py_buffer view
         cdef Cursor c
@@ -67,7 +68,8 @@ cdef class StructCodec(StructSchema):
         c.is_lenient = is_lenient
         try:
             made = decode_struct(self, version, &c)
-            check_all_read(self, &c)
+            if is_whole:
+                check_all_read(self, &c)
             if isinstance(made, RecordBase):
                 (<RecordBase>made).version = version
             return made
@@ -196,6 +198,10 @@ class Message(Struct):
     @classmethod
     def decode(cls, body, int version, Py_ssize_t position=0):
         return (<StructCodec>cls.schema).read(body, version, position, None, True)
+
+    @classmethod
+    def decode_prefix(cls, body, int version):
+        return (<StructCodec>cls.schema).read(body, version, 0, None, True, False)
 
     def encode(self, int version):
         return (<StructCodec>type(self).schema).write(self, version)

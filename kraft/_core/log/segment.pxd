@@ -1,6 +1,6 @@
 # The C half of segment: one segment's log file, its two indexes, and its mapped bytes.
 
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
 from kraft._core.bytes.batch cimport BatchHeader
 from kraft._core.log.disk cimport Mapping, OsFile
@@ -65,7 +65,7 @@ cdef class Segment:
 cdef class SegmentPool:
     cdef readonly Py_ssize_t most_open
     cdef list _open                             # segments with open files
-    cdef Py_ssize_t _hand                       # where the search for an unused one continues
+    cdef uint64_t _dice                         # chooses where the search for an unused one begins
     cdef object _lock
 
     cdef int open(self, Segment segment) except -1

@@ -42,7 +42,10 @@ class Segment:
     def time_index(self) -> TimeIndex: ...
 
 class SegmentPool:
-    """The segments of many logs whose files are open; it closes those that were not used lately.
+    """The segments of many logs whose files are open; it closes some that were not used lately.
+
+    Which of them is by chance: where all segments are used in turn, and a few more than may be
+    open, most are open when their turn comes.
 
     `most_open` bounds open files; each has up to three mappings. More are open only while more
     segments are in use, or while slices of closed segments exist.

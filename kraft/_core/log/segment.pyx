@@ -21,7 +21,7 @@ indexes are opened by `use` and stay open until `done`; then the pool may close 
 Used by `log`, `data_log` and `recovery`; uses `disk`, `batch` and `segment_index`.
 """
 
-from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
+from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint64_t
 
 from cpython.memoryview cimport PyMemoryView_FromMemory
 from cpython.object cimport PyObject
@@ -52,6 +52,9 @@ cdef enum:
     TIME_ENTRY_SIZE = 12
     MAP_AHEAD_BYTES = 1 << 20
     PENDING_ENTRIES = 512       # offset entries that wait before a write: 4 KiB
+
+# Of Knuth's linear congruential generator (MMIX).
+cdef uint64_t MULTIPLIER = 6364136223846793005u
 
 
 cdef class Segment:
@@ -92,9 +95,9 @@ cdef class Segment:
     def path(self):
         return segment_file(self.directory, self.base_offset, LOG)
 
-    def _open(self):
+    def _open(self, *, create=True):
         self._file = self.disk.open(
-            self.path, create=not self.read_only, read_only=self.read_only
+            self.path, create=create and not self.read_only, read_only=self.read_only
         )
         self._os_file = self._file if type(self._file) is OsFile else None
 
@@ -409,9 +412,12 @@ cdef class Segment:
         """Open the log file, and load the indexes; rebuild them if their files are unsound."""
         cdef bint is_first = self.size < 0
         cdef bint is_sound
-        self._open()
+        self._open(create=is_first)
         if is_first:
             self.size = self._file.size()
+        elif self._file.size() < self.size:
+            # Access to a mapping after the end of its file would end the process.
+            raise StorageError(f"{self.path} has lost bytes while the log was in use")
         is_sound = self.offset_index.load(self.disk, self._is_last)
         is_sound = self.time_index.load(self.disk, self._is_last) and is_sound
         if not is_sound or self.offset_index.last_position() >= max(self.size, <int64_t>1):
@@ -567,12 +573,16 @@ cdef class SegmentPool:
     cdef bint _close_one(self) except -1:
         """Close the files of a segment that was not used lately; return whether there is one."""
         cdef Segment segment
-        cdef Py_ssize_t _step
+        cdef Py_ssize_t _step, at
+        # From a random place on. In order, producers that write to all partitions in turn, and to a
+        # few more than may be open, would find each one closed: it was used longest ago.
+        self._dice = self._dice * MULTIPLIER + 1
+        at = <Py_ssize_t>((self._dice >> 33) % <uint64_t>len(self._open))
         # Two rounds: the first one clears the marks of recent use.
         for _step in range(2 * len(self._open)):
-            if self._hand >= len(self._open):
-                self._hand = 0
-            segment = self._open[self._hand]
+            if at >= len(self._open):
+                at = 0
+            segment = self._open[at]
             if segment._users == 0 and not segment._is_recent:
                 if segment._is_last:
                     # Without the GIL for a moment: the segment may come into use.
@@ -589,5 +599,5 @@ cdef class SegmentPool:
                     return True
                 continue
             segment._is_recent = False
-            self._hand += 1
+            at += 1
         return False

@@ -47,7 +47,6 @@ cdef class SnapshotEncoder:
     cdef int64_t _chunk_bytes         # of the chunk, without the current builder
     cdef int64_t _chunk_records
     cdef TableImage _image
-    cdef PartitionTable _table          # of the image
     cdef int64_t _topic                 # the next one
     cdef int64_t _topic_end
     cdef int64_t _partition             # of that topic; -1: its Topic record is next
@@ -136,7 +135,6 @@ cdef class SnapshotEncoder:
         if self._image is None:
             image.table.ensure_checked()
             self._image = image
-            self._table = image.table
             self._topic_end = image.table.topics.ids.count
             self._partition = -1
         elif self._image is not image:
@@ -158,7 +156,7 @@ cdef class SnapshotEncoder:
         return self._topic == self._topic_end
 
     cdef object _append_topic(self, int64_t topic):
-        if encode_topic(self._table, self._builder, topic) < 0:
+        if encode_topic(self._image.table, self._builder, topic) < 0:
             self._builder.raise_failure()
         self._end_buffer()
         self._partition = 0
@@ -170,7 +168,7 @@ cdef class SnapshotEncoder:
         """Append the topic's next rows, one per step; `_partition` is -1 after the last."""
         cdef int32_t rows[MOST_ROWS]
         cdef TableImage image = self._image
-        cdef PartitionTable table = self._table
+        cdef PartitionTable table = image.table
         cdef int64_t most, count
         cdef int result = 0
         while steps[0] > 0:
@@ -269,7 +267,6 @@ cdef class SnapshotEncoder:
         self._control(offset, [(FOOTER_TYPE, struct.pack(">hb", 0, 0))])
         self._builder = None
         self._image = None
-        self._table = None
 
     def take(self):
         buffers, self._buffers = self._buffers, []

@@ -29,9 +29,12 @@ class DataSocket:
     def events(self) -> int:
         """What happened before the last `DataLoop.take` that returned this connection."""
 
-    @property
-    def has_frame(self) -> bool:
-        """Whether a whole request waits, and the connection is not closing."""
+    def ask_frame(self) -> bool:
+        """Return whether a whole request waits; if none does, the event `FRAME` reports the next.
+
+        Else, and after `take_frame` has returned a request, none is reported until this is called
+        again. A closing connection has no request.
+        """
 
     @property
     def has_more(self) -> bool:
@@ -66,7 +69,7 @@ class DataSocket:
     def take_frame(self) -> tuple[bytes | memoryview, int] | None:
         """Return the request that waits, without its size field, and its bytes of RequestMemory.
 
-        The caller gives these bytes back. Returns None where `has_frame` is False.
+        The caller gives these bytes back. Returns None where `ask_frame` returns False.
         """
 
     def write(self, pieces: Sequence[Buffer | FileSlice]) -> bool:

@@ -20,11 +20,16 @@ cimport cython
 
 from kraft._core.sockets.incoming cimport (
     API_COUNT,
+    RECEIVE_EMPTY,
+    RECEIVE_FRAME,
+    SMALL_SIZE,
     FrameLimits,
     Incoming,
+    ReceiveOutcome,
     frame_size,
     has_whole_frame,
     incoming_clear,
+    incoming_receive,
 )
 from kraft._core.sockets.mover cimport (
     ABORT,
@@ -37,6 +42,7 @@ from kraft._core.sockets.mover cimport (
     Loop,
     kick,
     move,
+    seconds,
     unlink,
     wake_up,
 )
@@ -47,6 +53,7 @@ from kraft._core.sockets.outgoing cimport (
     SendOutcome,
     outgoing_copies,
     outgoing_count,
+    outgoing_is_cached,
     outgoing_new,
     outgoing_send,
 )
@@ -78,6 +85,12 @@ from kraft._core.bytes.file_slice import FileSlice
 cdef enum:
     # A response's bytes in memory up to this size are copied: cheaper than to release them later.
     MOST_COPIED = 64 * 1024
+    # The bytes of a response that this thread sends while the other wakes up.
+    MOST_SENT_NOW = 256 * 1024
+    # The parts of files in such a response: each takes some system calls.
+    MOST_SLICES_NOW = 4
+    # The bytes of the next request after which this thread leaves the rest to the other.
+    MOST_RECEIVED_NOW = 32 * 1024
 
 # What `DataSocket.events` says.
 FRAME = 1
@@ -106,6 +119,7 @@ cdef class DataLoop:
 
     cdef Loop _state
     cdef RequestMemory _memory
+    cdef uint8_t _scratch[SMALL_SIZE]
 
     def __cinit__(self, RequestMemory memory not None, api_limits, int unknown_limit):
         cdef epoll_event event
@@ -317,10 +331,11 @@ cdef class DataSocket:
 
     # -- receiving
 
-    @property
-    def has_frame(self):
+    def ask_frame(self):
+        cdef bint has_frame
         pthread_mutex_lock(&self._loop._state.lock)
         has_frame = self._one.has_frame and not self._one.is_closing
+        self._one.is_busy = has_frame
         pthread_mutex_unlock(&self._loop._state.lock)
         return has_frame
 
@@ -329,7 +344,7 @@ cdef class DataSocket:
         cdef FrameBuffer large
         cdef int64_t counted = 0
         cdef Py_ssize_t begin, size
-        if not self.has_frame:
+        if not self.ask_frame():
             return None
         size = <Py_ssize_t>frame_size(incoming)
         begin = incoming.begin + 4
@@ -350,19 +365,52 @@ cdef class DataSocket:
                 incoming_clear(incoming, <void *>self._loop._memory)
         self.has_more = incoming.end > incoming.begin
         if not has_whole_frame(incoming, &self._one.limits, &self._loop._state.apis):
-            self._return_incoming()
+            self._receive_next()
         return frame, counted
 
-    cdef void _return_incoming(self):
-        """Give the received bytes back to the thread, which looks at them again if it has to."""
-        cdef bint must_wake = False
-        pthread_mutex_lock(&self._loop._state.lock)
-        self._one.has_frame = False
-        if (self._one.is_unread or self.has_more) and not self._one.is_lost:
-            must_wake = kick(&self._loop._state, self._one)
-        pthread_mutex_unlock(&self._loop._state.lock)
+    cdef void _receive_next(self):
+        """Receive the next request where the other thread sleeps and its bytes are there.
+
+        Waking the other thread, and being woken by it, would cost more than to receive a small
+        request. Whatever else comes of it, the received bytes go back to the other thread, which
+        looks at them again if it has to.
+        """
+        cdef Loop *loop = &self._loop._state
+        cdef Connection *one = self._one
+        cdef FrameLimits limits
+        cdef ReceiveOutcome outcome = RECEIVE_EMPTY
+        cdef int64_t received = 0
+        cdef bint is_possible, has_more = True, must_wake = False
+        pthread_mutex_lock(&loop.lock)
+        # Nothing would announce the end of the stream again.
+        is_possible = (
+            loop.is_asleep and one.is_unread
+            and not (one.is_end_announced or one.is_paused or one.is_closing)
+        )
+        if is_possible:
+            # The other thread sets it again for bytes that come from now on.
+            one.is_unread = False
+        limits = one.limits
+        pthread_mutex_unlock(&loop.lock)
+        if is_possible:
+            outcome = incoming_receive(
+                one.fd, &one.incoming, &limits, &loop.apis, loop.memory, self._loop._scratch,
+                MOST_RECEIVED_NOW, False, &has_more, &received,
+            )
+        pthread_mutex_lock(&loop.lock)
+        loop.bytes_in += <uint64_t>received
+        if outcome == RECEIVE_FRAME:
+            one.is_unread |= has_more
+        else:
+            one.has_frame = False
+            if is_possible and one.incoming.end > one.incoming.begin and one.frame_begun == 0:
+                one.frame_begun = seconds()
+            is_due = one.is_unread or outcome != RECEIVE_EMPTY
+            if (is_due or self.has_more and not is_possible) and not one.is_lost:
+                must_wake = kick(loop, one)
+        pthread_mutex_unlock(&loop.lock)
         if must_wake:
-            wake_up(&self._loop._state)
+            wake_up(loop)
 
     def pause_reading(self):
         pthread_mutex_lock(&self._loop._state.lock)
@@ -406,15 +454,17 @@ cdef class DataSocket:
         if not kept:
             return False
         response = response_of(kept, memory, files > 0)
-        if files == 0 and memory <= MOST_COPIED and self._send_now(response):
+        is_small = memory <= MOST_COPIED and response.slices <= MOST_SLICES_NOW
+        if is_small and self._send_now(response):
             return False
         return self._submit(response)
 
     cdef bint _send_now(self, Outgoing *response):
-        """Send a small response in this thread where the other sleeps and has nothing to send.
+        """Begin to send a response in this thread where the other sleeps and has nothing to send.
 
-        Waking the other thread would cost as much as the system call that sends the bytes. Returns
-        whether everything is sent.
+        Waking the other thread would cost as much as the system call that sends a small response.
+        Of a larger one the peer receives the first bytes meanwhile, unless they have to be read
+        from a device. Returns whether everything is sent.
         """
         cdef Loop *loop = &self._loop._state
         cdef bint is_possible
@@ -423,15 +473,16 @@ cdef class DataSocket:
         pthread_mutex_lock(&loop.lock)
         is_possible = loop.is_asleep and self._one.unsent.size == 0 and not self._one.is_closing
         pthread_mutex_unlock(&loop.lock)
-        if not is_possible:
+        if not is_possible or not outgoing_is_cached(response, MOST_SENT_NOW):
             return False
-        # The other thread sends nothing before this one submits a response.
-        outcome = outgoing_send(self._one.fd, response, MOST_COPIED, &sent)
+        # The other thread sends nothing before this one submits a response. The GIL stays: the call
+        # does not wait, and it could take milliseconds to get it back.
+        outcome = outgoing_send(self._one.fd, response, MOST_SENT_NOW, &sent)
         pthread_mutex_lock(&loop.lock)
         loop.bytes_out += <uint64_t>sent.size
         pthread_mutex_unlock(&loop.lock)
         if outcome == SEND_DONE:
-            free(response)
+            release(response)
         return outcome == SEND_DONE
 
     cdef bint _submit(self, Outgoing *response):

@@ -41,7 +41,9 @@ cdef struct Connection:
     Incoming incoming
     # Under the lock.
     bint has_frame
-    bint is_unread              # the thread has left bytes in the socket
+    bint is_busy                # Python's side asks for the next frame: it is not reported
+    bint is_unread              # there may be bytes in the socket that nobody has received
+    bint is_end_announced       # as `is_ending`
     bint is_paused
     bint is_closing
     bint is_full
@@ -88,6 +90,7 @@ cdef struct Loop:
 
 # The thread: moves bytes until `is_stopping`, then reports every connection as lost.
 cdef void move(Loop *loop) noexcept nogil
+cdef double seconds() noexcept nogil
 # For Python's side, under the lock.
 cdef bint kick(Loop *loop, Connection *one) noexcept nogil
 cdef void unlink(Loop *loop, Connection *one) noexcept nogil

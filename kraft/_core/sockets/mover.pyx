@@ -11,7 +11,9 @@ They meet under one mutex. Connections with something to do for this thread are 
 ``dirty``, those with something to report in the list ``ready``; an eventfd wakes the other side
 only when it waits. At most one request is between the two: once a whole frame is there, the
 received bytes belong to Python's side (``has_frame``), and this thread reads no more until that
-side has taken it.
+side has taken it, and received the next one where this thread sleeps and its bytes are there.
+Until that side asks for the next one (``is_busy``) none is reported: under load it asks after each
+response, and no signal is needed.
 
 This thread reports a connection as lost and does not touch it again. Only then Python's side closes
 the descriptor: its number cannot come to mean another socket while one of the threads uses it. A
@@ -239,8 +241,11 @@ cdef void serve(Loop *loop, Connection *one, uint32_t events, bint is_dirty) noe
     one.unsent.memory -= sent.memory
     one.unsent.slices -= sent.slices
     one.is_unread = one.is_readable and not one.is_over
+    one.is_end_announced = one.is_ending
     if report & EVENT_FRAME:
         one.has_frame = True
+        if one.is_busy:
+            report &= ~EVENT_FRAME
     if receiving == RECEIVE_END:
         # As asyncio's transports: what is written is sent, then the connection is closed.
         one.is_closing = True

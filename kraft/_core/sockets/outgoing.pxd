@@ -38,5 +38,7 @@ cdef inline uint8_t *outgoing_copies(Outgoing *one) noexcept nogil:
 cdef SendOutcome outgoing_send(
     int fd, Outgoing *one, int64_t most, Amount *sent
 ) noexcept nogil
+# Whether sending the first `most` bytes does not wait for a device.
+cdef bint outgoing_is_cached(const Outgoing *one, int64_t most) noexcept nogil
 # Adds what is not sent yet.
 cdef void outgoing_count(const Outgoing *one, Amount *unsent) noexcept nogil

@@ -3,16 +3,28 @@
 A response is one block of C memory: its segments, then the bytes that were copied into it. Segments
 of memory next to each other leave in one sendmsg, segments of files by sendfile. Only the thread of
 a `DataLoop` changes a response after it was submitted. No segment is empty: after the bytes before
-an empty one the kernel would wait for more. Used by `data_loop`.
+an empty one the kernel would wait for more. Used by `data_loop` and `mover`.
 """
 
-from libc.errno cimport EAGAIN, EBADF, EINTR, EINVAL, EIO, EOVERFLOW, errno
-from libc.stdint cimport int64_t
+from libc.errno cimport EAGAIN, EBADF, EINTR, EINVAL, EIO, EOPNOTSUPP, EOVERFLOW, errno
+from libc.stdint cimport int64_t, uint8_t
 from libc.stdlib cimport malloc
 from libc.string cimport memset
 from posix.types cimport off_t
 
-from kraft._core.sockets.system cimport MSG_MORE, MSG_NOSIGNAL, iovec, msghdr, sendfile, sendmsg
+from kraft._core.sockets.system cimport (
+    MSG_MORE,
+    MSG_NOSIGNAL,
+    RWF_NOWAIT,
+    TMPFS_MAGIC,
+    c_statfs,
+    fstatfs,
+    iovec,
+    msghdr,
+    preadv2,
+    sendfile,
+    sendmsg,
+)
 
 cdef enum:
     MOST_VECTORS = 64       # buffers in one sendmsg; the kernel's bound (IOV_MAX) is 1024
@@ -102,6 +114,42 @@ cdef void advance(Outgoing *one, Py_ssize_t sent) noexcept nogil:
         sent -= <Py_ssize_t>part
         if segment.size == 0:
             one.first += 1
+
+
+cdef bint outgoing_is_cached(const Outgoing *one, int64_t most) noexcept nogil:
+    """Return whether both ends of each part of a file are in memory.
+
+    The kernel reads ahead, so that what is between them is there too, or soon.
+    """
+    cdef const Segment *segment
+    cdef int64_t part
+    cdef int at
+    for at in range(one.first, one.count):
+        segment = &one.segments[at]
+        part = min(segment.size, most)
+        if segment.data == NULL and not (
+            is_cached(segment.fd, segment.position)
+            and is_cached(segment.fd, segment.position + part - 1)
+        ):
+            return False
+        most -= part
+        if most <= 0:
+            break
+    return True
+
+
+cdef bint is_cached(int fd, int64_t position) noexcept nogil:
+    cdef uint8_t byte
+    cdef iovec vector
+    cdef c_statfs system
+    vector.iov_base = &byte
+    vector.iov_len = 1
+    if preadv2(fd, &vector, 1, position, RWF_NOWAIT) == 1:
+        return True
+    # A file system in memory needs no such flag, and does not know it.
+    return (
+        errno == EOPNOTSUPP and fstatfs(fd, &system) == 0 and system.f_type == TMPFS_MAGIC
+    )
 
 
 cdef void outgoing_count(const Outgoing *one, Amount *unsent) noexcept nogil:

@@ -15,6 +15,16 @@ cdef extern from "<sys/uio.h>" nogil:
     struct iovec:
         void *iov_base
         size_t iov_len
+    int RWF_NOWAIT
+    Py_ssize_t preadv2(int fd, const iovec *vectors, int count, off_t position, int flags)
+
+cdef extern from "<sys/vfs.h>" nogil:
+    struct c_statfs "statfs":
+        long f_type
+    int fstatfs(int fd, c_statfs *system)
+
+cdef extern from "<linux/magic.h>" nogil:
+    long TMPFS_MAGIC
 
 cdef extern from "<sys/socket.h>" nogil:
     struct msghdr:

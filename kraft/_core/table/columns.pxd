@@ -44,7 +44,7 @@ cdef class PartitionColumns:
     # and raises for inconsistent columns. None: nothing is due.
     cdef object pending_check
 
-    cdef object _allocate(self, int64_t capacity, int stride)
+    cdef object _allocate(self, int64_t capacity, int stride, bint huge_pages)
     cdef object reserve_rows(self, int64_t extra)
     cdef object own_columns(self)
     cdef bint map_columns(self, int descriptor, dict positions, int64_t rows, int stride) except -1

@@ -19,11 +19,19 @@ class PartitionColumns:
     irregular_count: int
     """Rows whose values are in the side table."""
 
-    def __init__(self, *, capacity: int = 0, stride: int = 3, populate: bool = False) -> None:
+    def __init__(
+        self,
+        *,
+        capacity: int = 0,
+        stride: int = 3,
+        populate: bool = False,
+        huge_pages: bool = True,
+    ) -> None:
         """Reserve ``capacity`` rows; ``populate`` makes their memory resident at once.
 
-        Otherwise each page becomes resident at its first write. Raises ValueError for a stride that
-        is not 1 to 8, or a negative capacity.
+        Otherwise each page becomes resident at its first write. ``huge_pages`` asks for huge ones
+        from 262,144 rows on: a first write to one takes up to some milliseconds. Raises ValueError
+        for a stride that is not 1 to 8, or a negative capacity.
         """
 
     def column(self, name: str) -> NDArray[Any]:
@@ -63,6 +71,9 @@ class PartitionColumns:
     @property
     def column_memory_size(self) -> int:
         """Bytes of the columns and of the blocks of irregular rows."""
+
+    def ask_for_huge_pages(self) -> None:
+        """Let the system gather the rows of a large table into huge pages when it has time."""
 
     def reserve(self, extra: int) -> None:
         """Reserve ``extra`` more rows at once, if the caller knows how many rows follow.

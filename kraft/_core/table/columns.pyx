@@ -61,6 +61,7 @@ cdef enum:
     HUGE_PAGE = 1 << 21
     # Bytes between two arrays.
     SKEW = PAGE + SHIFT_IN_PAGE
+    MADV_HUGEPAGE = 14
     # Linux 5.14; where it is not supported, pages are read or copied one by one.
     MADV_POPULATE_READ = 22
     MADV_POPULATE_WRITE = 23
@@ -219,11 +220,12 @@ cdef inline bint pack_list(
 
 
 cdef class PartitionColumns:
-    def __cinit__(self, *, int64_t capacity=0, int stride=3, bint populate=False, **_):
+    def __cinit__(self, *, int64_t capacity=0, int stride=3, bint populate=False,
+                  bint huge_pages=True, **_):
         if not 1 <= stride <= MAX_STRIDE:
             raise ValueError(f"stride {stride} is not between 1 and {MAX_STRIDE}")
         self.arrays = {}
-        self._allocate(capacity, stride)
+        self._allocate(capacity, stride, huge_pages)
         if populate:
             for array in self.arrays.values():
                 array[:capacity].fill(0)
@@ -236,8 +238,10 @@ cdef class PartitionColumns:
         arena_release(&self.blocks)
         arena_release(&self.free_blocks)
 
-    cdef object _allocate(self, int64_t capacity, int stride):
+    cdef object _allocate(self, int64_t capacity, int stride, bint huge_pages):
         """Provide `capacity` rows; copy the rows to fresh arrays if the addresses do not suffice.
+
+        `huge_pages`: as of the constructor.
         """
         cdef int64_t rows = self.row_count, reserved = capacity
         if self.arrays and stride == self.stride and capacity <= len(self.arrays["leader"]):
@@ -253,7 +257,7 @@ cdef class PartitionColumns:
             reserved = capacity
             memory = np.empty(_size_of_arrays(reserved, stride), np.uint8)
         fresh, starts = _arrays_in(memory, reserved, stride)
-        if addresses is not None and capacity >= BULK:
+        if addresses is not None and huge_pages and capacity >= BULK:
             # Only for bulk loads, as from a snapshot. When rows are added one by one, the first
             # write to a huge page would block the event loop until all of it is zeroed.
             for name, size in _array_sizes(capacity, stride).items():
@@ -288,18 +292,28 @@ cdef class PartitionColumns:
         if wanted > 0x7FFFFFFF:
             raise MemoryError("a partition table holds at most 2,147,483,647 rows")
         if wanted > self.capacity:
-            self._allocate(max(wanted, self.capacity + self.capacity // 4), self.stride)
+            self._allocate(max(wanted, self.capacity + self.capacity // 4), self.stride, True)
 
     def reserve(self, int64_t extra):
         if extra < 0:
             raise ValueError(f"cannot reserve {extra} rows: reserve 0 or more")
         self.reserve_rows(extra)
 
+    def ask_for_huge_pages(self):
+        cdef uintptr_t begin, end
+        if self.row_count < BULK:
+            return
+        for name, size in _array_sizes(self.row_count, self.stride).items():
+            begin = self.arrays[name].ctypes.data
+            end = (begin + <uintptr_t>size) // PAGE * PAGE
+            begin = (begin + PAGE - 1) // PAGE * PAGE
+            madvise(<void *>begin, end - begin, MADV_HUGEPAGE)
+
     cdef object own_columns(self):
         """Copy borrowed columns now, so that no later append has to wait for the copy."""
         if self.is_lent:
             self.arrays, lent = {}, self.arrays
-            self._allocate(self.capacity, self.stride)
+            self._allocate(self.capacity, self.stride, True)
             for name, array in lent.items():
                 self.arrays[name][:self.row_count] = array[:self.row_count]
 

@@ -4,6 +4,10 @@ Dead rows, of removed topics, stay in a table until then. The steps let an event
 requests meanwhile: a million live rows take 0.2 s. The table must not change from the first step to
 the last; it and its images can be read.
 
+At the end the old rows move into the other table, together with their journal. The images of before
+read them from there, with the old numbers, and the last image to go frees them. A broker always
+holds an image: a compaction that waited for the images would never happen.
+
 Called by ``table``. Every topic gets one extent of rows, in the order of the old numbers.
 """
 
@@ -11,6 +15,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport free
 
 from kraft._core.codec.partition_codec cimport PartitionState
+from kraft._core.table.images cimport TableImage
 from kraft._core.table.rows cimport NO_MEMORY, TableRows
 
 from kraft._core.table.rows import refusal
@@ -21,7 +26,10 @@ cdef class Compaction:
     """See ``compaction.pyi`` for the public interface."""
 
     cdef TableRows table
-    cdef TableRows fresh
+    cdef TableRows fresh            # None after `finish`
+    # The end of the journal and the number of reverts at the first step.
+    cdef int64_t journal_end
+    cdef int64_t revert_count
     # The next topic of `table`; the (partition, row) pairs of the one under way, its new number.
     cdef int64_t next_topic
     cdef int32_t *pairs
@@ -32,6 +40,8 @@ cdef class Compaction:
     def __cinit__(self, TableRows table not None, TableRows fresh not None):
         self.table = table
         self.fresh = fresh
+        self.journal_end = table.journal_end()
+        self.revert_count = table.revert_count
         self._check()
         table.ensure_checked()
 
@@ -39,11 +49,15 @@ cdef class Compaction:
         free(self.pairs)
 
     def _check(self):
-        """Raise if the journal holds changes: an image of an earlier state is in use, or the
-        table has changed since the first step.
+        """Raise if the journal holds changes that can be reverted, or that are newer than the first
+        step.
         """
-        if self.table.has_journal():
-            self.table._refuse_beside_images("compact the table")
+        if self.fresh is None:
+            raise ReplayError("the compaction of the table is finished: begin another one")
+        if (
+            self.table.is_revertible() or self.table.journal_end() != self.journal_end
+            or self.table.revert_count != self.revert_count
+        ):
             raise ReplayError("cannot compact the table: its journal holds changes")
 
     def step(self, int64_t max_rows):
@@ -57,10 +71,15 @@ cdef class Compaction:
         return self.next_topic < self.table.topics.ids.count or self.next_pair < self.pair_count
 
     def finish(self):
-        self.table._refuse_beside_images("compact the table")
+        cdef TableImage image
         while self.step(1 + self.table.row_count):
             pass
-        self.table.take_rows_of(self.fresh)
+        self.fresh.ask_for_huge_pages()
+        images = self.table._live_images()
+        self.table.swap_rows_with(self.fresh)
+        for image in images:
+            image.table = self.fresh
+        self.fresh = None
 
     cdef int move_rows(self, int64_t max_rows) noexcept nogil:
         """Copy up to this many rows, and begin up to as many topics; 0, or a negative Refusal."""

@@ -15,7 +15,7 @@ cdef struct OverlaidRow:
 
 
 cdef class TableImage:
-    cdef TableRows table
+    cdef TableRows table            # another one after a compaction: read it anew in every call
     cdef readonly int64_t offset
     cdef int64_t seen               # the first journal entry that was not read yet; -1: none was
     cdef int64_t seen_reverts
@@ -35,6 +35,7 @@ cdef class TableImage:
     cdef void load_row(self, int64_t row, PartitionState *state) noexcept nogil
     cdef bint had_topic(self, int64_t topic)
     cdef object _check_topic(self, int64_t topic)
+    cdef int _check_row(self, int64_t row) except -1
     cdef int32_t *row_pairs(self, int64_t topic, int64_t *count) except? NULL
 
 

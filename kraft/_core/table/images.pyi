@@ -15,9 +15,10 @@ class TableImage:
     """The immutable table before the record at ``offset``, while the table itself moves on.
 
     Creating one is O(1); reading it costs the changes since ``offset``, each once. While one is
-    alive the table keeps the journal from ``offset`` on and rejects compaction and reverts to
-    before ``offset``: create images of committed offsets only, and drop them when the next one is
-    published. Rows and topics have the table's numbers.
+    alive the table keeps the journal from ``offset`` on and rejects reverts to before ``offset``:
+    create images of committed offsets only, and drop them when the next one is published. Rows and
+    topics have the table's numbers. After a compaction, which gives the table other numbers, the
+    image has the old ones and keeps the old rows in memory.
     """
 
     offset: int
@@ -33,6 +34,22 @@ class TableImage:
 
     def state_of(self, row: int) -> dict[str, Any]:
         """Return one row. Raises OffsetOutOfRangeError if it did not exist yet."""
+
+    def rows_with_replica(self, broker: int, rows: NDArray[np.int32]) -> NDArray[np.int32]:
+        """Return those of ``rows`` in which a broker was a replica, in their order.
+
+        Omits rows of removed topics. Costs the rows that are given. Raises OffsetOutOfRangeError
+        for a row that did not exist yet.
+        """
+
+    def topics_of(self, rows: NDArray[np.int32]) -> NDArray[np.int32]:
+        """Return the number of the topic of each row, removed or not.
+
+        Raises as ``rows_with_replica``.
+        """
+
+    def partition_of(self, row: int) -> int:
+        """Return a row's partition id. Raises OffsetOutOfRangeError if it did not exist yet."""
 
     def row_of(self, topic: int, partition: int) -> int:
         """Return the row of a partition, -1 if the topic had no such partition.
@@ -86,7 +103,10 @@ class TableDelta:
     after: TableImage
 
     def __init__(self, before: TableImage, after: TableImage) -> None:
-        """Raise OffsetOutOfRangeError for images of two tables, or in the wrong order."""
+        """Raise OffsetOutOfRangeError for images of two tables, or in the wrong order.
+
+        Images on both sides of a compaction are of two tables.
+        """
 
     @property
     def since_offset(self) -> int:

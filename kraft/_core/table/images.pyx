@@ -6,8 +6,9 @@ oldest journal entry at or after the image's offset, and without one from the ta
 entry by reading the journal, each entry once, at the first query and whenever the journal has
 grown. It hides rows and topics that were added after its offset.
 
-Invariants: the table has weak references to its images. It never drops, moves or reverts what a
-live image needs: it rejects the operation, or ``forget`` keeps more. Images are of committed
+Invariants: the table has weak references to its images. It never drops or reverts what a live image
+needs: it rejects the operation, or ``forget`` keeps more. A compaction moves the old rows and their
+journal into a table of their own, and lets the live images read that one. Images are of committed
 offsets. A revert reuses sequence numbers of journal entries, so an image then reads the journal
 from the start.
 
@@ -306,10 +307,48 @@ cdef class TableImage:
     def state_of(self, int64_t row):
         cdef PartitionState state
         self.catch_up()
-        if not 0 <= row < self.rows_then:
-            raise OffsetOutOfRangeError(f"row {row} is outside of 0 to {self.rows_then - 1}")
+        self._check_row(row)
         self.load_row(row, &state)
         return state_as_dict(&state)
+
+    def rows_with_replica(self, int32_t broker, const int32_t[::1] rows not None):
+        cdef PartitionState state
+        cdef int64_t index, count = 0
+        cdef int32_t slot
+        self.catch_up()
+        found = np.empty(rows.shape[0], np.int32)
+        cdef int32_t[::1] out = found
+        for index in range(rows.shape[0]):
+            self._check_row(rows[index])
+            if not self.had_topic(topic_of_row(self.table, rows[index])):
+                continue
+            self.load_row(rows[index], &state)
+            for slot in range(state.replica_count):
+                if state.replicas[slot] == broker:
+                    out[count] = rows[index]
+                    count += 1
+                    break
+        return found[:count]
+
+    def topics_of(self, const int32_t[::1] rows not None):
+        cdef int64_t index
+        self.catch_up()
+        topics = np.empty(rows.shape[0], np.int32)
+        cdef int32_t[::1] out = topics
+        for index in range(rows.shape[0]):
+            self._check_row(rows[index])
+            out[index] = <int32_t>topic_of_row(self.table, rows[index])
+        return topics
+
+    def partition_of(self, int64_t row):
+        self.catch_up()
+        self._check_row(row)
+        return self.table.partition[row]
+
+    cdef int _check_row(self, int64_t row) except -1:
+        if not 0 <= row < self.rows_then:
+            raise OffsetOutOfRangeError(f"row {row} is outside of 0 to {self.rows_then - 1}")
+        return 0
 
     def partition(self, str topic_name not None, int32_t partition_id):
         cdef int64_t topic = self.topic_number(topic_name), row = -1

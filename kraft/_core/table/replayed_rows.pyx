@@ -430,7 +430,7 @@ cdef class Replayer:
         cdef int stop
         rows.ensure_checked()
         if rows.row_count == 0 and rows.capacity == 0 and size:
-            rows._allocate(rows_in(data, size), stride_for(data, size, rows.stride))
+            rows._allocate(rows_in(data, size), stride_for(data, size, rows.stride), True)
         cursor.start_offset = start_offset
         cursor.end_offset = end_offset
         cursor.directory_cache = self.directory_cache

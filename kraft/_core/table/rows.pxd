@@ -55,6 +55,8 @@ cdef class TableRows(PartitionColumns):
     cdef readonly int64_t journal_sequence  # the sequence number of the entry at `journal_first`
     cdef readonly bint is_journaling
     cdef readonly int64_t journal_start_offset  # the lowest offset for a revert
+    # The journal below is kept for images only; see `forget`.
+    cdef int64_t forgotten_offset
     # A revert reuses sequence numbers; readers that keep some compare this count.
     cdef int64_t revert_count
     cdef list images                # weak references to the TableImages that may be alive
@@ -71,13 +73,17 @@ cdef class TableRows(PartitionColumns):
     cdef int32_t *rows_of_topic(self, int64_t topic, int64_t *count) noexcept nogil
     cdef int undo(self, JournalEntry *entry, int64_t kept) noexcept nogil
     cdef int index_rows(self, int64_t count) noexcept nogil
+    cdef list _live_images(self)
     cdef list _live_image_offsets(self)
     cdef object own_topics(self)
-    cdef object take_rows_of(self, TableRows other)
+    cdef object swap_rows_with(self, TableRows other)
     cdef object _refuse_beside_images(self, str what)
     cdef inline bint falls(self, int64_t offset) noexcept nogil:
         """Return whether `offset` lies before that of a change in the journal."""
         return self.is_journaling and offset < self.journal_tip() - (1 if self.has_journal() else 0)
+    cdef inline bint is_revertible(self) noexcept nogil:
+        """Return whether the journal holds changes that the owner has not forgotten."""
+        return self.has_journal() and self.journal_tip() > self.forgotten_offset
     cdef inline bint has_journal(self) noexcept nogil:
         return self.journal.size > <size_t>self.journal_first * sizeof(JournalEntry)
     cdef inline int64_t journal_tip(self) noexcept nogil:

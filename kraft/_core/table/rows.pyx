@@ -10,7 +10,8 @@ three uses. Each takes time in proportion to the changes, not to the size of the
 - deltas (``images``) list the changes for publishers.
 
 Invariants:
-- Rows are appended and do not move while the journal holds anything; only a compaction moves them.
+- Rows are appended and do not move; a compaction copies the live ones to a fresh table and swaps,
+  so that the images of before keep the old rows with their journal.
 - The broker index holds the rows below ``indexed_row_count``: adding rows costs nothing there until
   the next query.
 - A row of a removed topic keeps its values, with ``topic`` set to ``-1 - number``, so that the
@@ -118,7 +119,7 @@ cdef class TableRows(PartitionColumns):
         self._own_all()
         self.forget_all()
         self.is_journaling = True
-        self.journal_start_offset = offset
+        self.journal_start_offset = self.forgotten_offset = offset
 
     def _own_all(self):
         """Copy the arrays of a mapped file now: a running node must not stop for it later."""
@@ -142,6 +143,7 @@ cdef class TableRows(PartitionColumns):
         self._forget(0x7FFFFFFFFFFFFFFF)
 
     def forget(self, int64_t offset):
+        self.forgotten_offset = max(self.forgotten_offset, offset)
         offset = min(offset, min(self._live_image_offsets(), default=offset))
         if offset > self.journal_start_offset:
             self._forget(offset)
@@ -189,6 +191,7 @@ cdef class TableRows(PartitionColumns):
                 f"cannot revert to offset {offset}: an image as of offset {newest} is in use"
             )
         self.revert_count += 1
+        self.forgotten_offset = min(self.forgotten_offset, offset)
         with nogil:
             while self.journal.size > <size_t>self.journal_first * sizeof(JournalEntry):
                 entry = <JournalEntry *>(self.journal.data + self.journal.size) - 1
@@ -256,14 +259,17 @@ cdef class TableRows(PartitionColumns):
         """Register a weak reference to an image, which needs the journal."""
         self.images.append(reference)
 
-    cdef list _live_image_offsets(self):
-        """Return the offsets of the images that are still referenced."""
+    cdef list _live_images(self):
+        """Return the images that are still referenced."""
         if not self.images:
             return []
         alive = [(reference, image) for reference in self.images
                  if (image := reference()) is not None]
         self.images = [reference for reference, _ in alive]
-        return [image.offset for _, image in alive]
+        return [image for _, image in alive]
+
+    cdef list _live_image_offsets(self):
+        return [image.offset for image in self._live_images()]
 
     cdef object _refuse_beside_images(self, str what):
         offsets = self._live_image_offsets()
@@ -489,17 +495,34 @@ cdef class TableRows(PartitionColumns):
 
     # -- compaction (see `compaction`)
 
-    cdef object take_rows_of(self, TableRows other):
-        """Continue with the topics and rows of `other`, which ends as an owner of the old ones."""
+    cdef object swap_rows_with(self, TableRows other):
+        """Continue with the topics and rows of `other`, and an empty journal.
+
+        `other`, whose journal is off, takes the old ones, and is then only read, by images.
+        """
+        cdef dict arrays = self.arrays
+        cdef int64_t capacity = self.capacity
+        cdef int stride = self.stride
+        self._adopt(other.arrays, other.capacity, other.stride)
+        other._adopt(arrays, capacity, stride)
         self.blocks, other.blocks = other.blocks, self.blocks
         self.free_blocks, other.free_blocks = other.free_blocks, self.free_blocks
-        self.irregular_count = other.irregular_count
-        self.row_count = other.row_count
-        self.partition_count = other.partition_count
-        self.topics = other.topics
-        self._adopt(other.arrays, other.capacity, other.stride)
+        self.irregular_count, other.irregular_count = other.irregular_count, self.irregular_count
+        self.row_count, other.row_count = other.row_count, self.row_count
+        self.partition_count, other.partition_count = other.partition_count, self.partition_count
+        self.topics, other.topics = other.topics, self.topics
+        # Directories keep their numbers, and are never dropped.
+        other.directories_seen = self.directories_seen
         self.index.clear()
         self.indexed_row_count = 0
+        other.is_journaling = self.is_journaling
+        other.journal_start_offset = self.journal_start_offset
+        other.revert_count = self.revert_count
+        other.journal_sequence, self.journal_sequence = self.journal_sequence, self.journal_end()
+        other.journal, self.journal = self.journal, other.journal
+        other.journal_first, self.journal_first = self.journal_first, 0
+        self.journal_start_offset = max(self.journal_start_offset, self.forgotten_offset)
+        self.images = []
 
     @property
     def is_compact(self):

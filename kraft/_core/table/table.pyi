@@ -94,14 +94,13 @@ class PartitionTable(TableRows):
     def begin_compaction(self) -> Compaction:
         """Begin to drop the rows of removed topics; see :class:`Compaction`.
 
-        Raises ReplayError while the journal holds changes, because they name rows, and
-        InvalidRequestError while an image of an earlier state needs them.
+        Raises ReplayError while the journal holds changes that were not forgotten: they name rows.
         """
 
     def compact(self) -> None:
         """Compact the table at once: a pass over it.
 
-        Raises as ``begin_compaction``, and InvalidRequestError while any image is alive.
+        Raises as ``begin_compaction``.
         """
 
     def encode_partitions(

@@ -7,12 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kraft._core.table.images import TableImage
-from kraft._core.table.rows import TableRows
 
 class ListenerBrokers:
     """The brokers of an image as the clients of one listener see them."""
 
-    table: TableRows
     directory_count: int
 
     def __new__(

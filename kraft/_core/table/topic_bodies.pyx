@@ -40,6 +40,7 @@ from kraft._core.codec.partition_codec cimport (
 from kraft._core.codec.rpc_cursor cimport put_i8, put_i16, put_i32, put_raw
 from kraft._core.table.columns cimport IRREGULAR
 from kraft._core.table.images cimport TableImage
+from kraft._core.table.intern cimport UuidMap
 from kraft._core.table.rows cimport TableRows
 from kraft._core.table.topics cimport TopicEntry
 
@@ -95,7 +96,7 @@ cdef struct TopicRows:
 cdef class ListenerBrokers:
     """See ``topic_bodies.pyi`` for the public interface."""
 
-    cdef readonly TableRows table
+    cdef UuidMap directories_seen       # of the table, before and after a compaction
     cdef readonly int64_t directory_count
     cdef BrokerPlace *slots
     cdef uint32_t mask
@@ -113,7 +114,7 @@ cdef class ListenerBrokers:
             capacity *= 2
         for _, _, _, log_dirs in brokers:
             total += 1 + len(log_dirs)
-        self.table = table
+        self.directories_seen = table.directories_seen
         self.directory_count = table.directories_seen.count
         self.slots = <BrokerPlace *>calloc(capacity, sizeof(BrokerPlace))
         self.directories = <uint32_t *>malloc(total * sizeof(uint32_t))
@@ -156,7 +157,7 @@ cdef class ListenerBrokers:
 
     @property
     def is_current(self):
-        return self.directory_count == self.table.directories_seen.count
+        return self.directory_count == self.directories_seen.count
 
     cdef inline const BrokerPlace *find(self, int32_t id) noexcept nogil:
         return find_broker(self.slots, self.mask, id)
@@ -527,7 +528,7 @@ def metadata_body(
         )
     if operations.shape[0] != count:
         raise InvalidRequestError(f"{operations.shape[0]} operations for {count} topics")
-    if brokers.table is not table:
+    if brokers.directories_seen is not table.directories_seen:
         raise InvalidRequestError("the brokers are those of another table")
     form = form_of(version)
     image.catch_up()
@@ -591,7 +592,7 @@ def described_topic(
     cdef uint8_t *p
     if first < 0 or limit < 0:
         raise InvalidRequestError(f"no partitions from {first} on, {limit} of them")
-    if brokers.table is not table:
+    if brokers.directories_seen is not table.directories_seen:
         raise InvalidRequestError("the brokers are those of another table")
     image.catch_up()
     image._check_topic(topic)

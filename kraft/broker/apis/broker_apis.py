@@ -50,7 +50,6 @@ def broker_handlers(
             broker,
             producer_ids,
             fetch_max_bytes=broker.settings.fetch_max_bytes,
-            is_cordoned=broker.is_cordoned,
         ),
         metadata_apis(broker.cache, creation),
         group_apis(broker),

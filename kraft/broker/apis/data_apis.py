@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
+from kraft.broker.apis.alter_replica_log_dirs import alter_replica_log_dirs_api
 from kraft.broker.apis.data_services import DataServices
 from kraft.broker.apis.delete_records import delete_records_api
 from kraft.broker.apis.describe_log_dirs import describe_log_dirs_api
@@ -13,7 +14,6 @@ from kraft.broker.apis.init_producer_id import init_producer_id_api
 from kraft.broker.apis.list_offsets import list_offsets_api
 from kraft.broker.apis.offset_for_leader_epoch import offset_for_leader_epoch_api
 from kraft.broker.apis.produce import produce_api
-from kraft.broker.log.log_directory import LogDirectory
 from kraft.broker.producer_ids import AllocatedProducerIds
 from kraft.server.apis.api import AnsweringApi
 
@@ -23,7 +23,6 @@ def data_apis(
     producer_ids: AllocatedProducerIds,
     *,
     fetch_max_bytes: int = DEFAULT_MAX_BYTES,
-    is_cordoned: Callable[[LogDirectory], bool] = lambda directory: False,
 ) -> Iterator[AnsweringApi]:
     """Yield the APIs of data; the arguments beside ``broker`` are those of single APIs."""
     yield produce_api(broker)
@@ -31,6 +30,7 @@ def data_apis(
     yield list_offsets_api(broker)
     yield offset_for_leader_epoch_api(broker)
     yield delete_records_api(broker)
-    yield describe_log_dirs_api(broker, is_cordoned)
+    yield describe_log_dirs_api(broker)
+    yield alter_replica_log_dirs_api(broker)
     yield describe_producers_api(broker)
     yield init_producer_id_api(producer_ids)

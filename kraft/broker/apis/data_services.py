@@ -119,15 +119,23 @@ class LeaderHints:
 
 
 class Pace:
-    """Pauses of a long request: ``await rest()`` after each part of the work."""
+    """Pauses of a long request: ``await rest()`` after each part of the work.
+
+    Where the parts are short, ask `is_over` first: it costs less than a coroutine.
+    """
 
     __slots__ = ("_end",)
 
     def __init__(self) -> None:
         self._end = time.perf_counter() + TURN_S
 
+    @property
+    def is_over(self) -> bool:
+        """Whether this request has had its turn."""
+        return time.perf_counter() >= self._end
+
     async def rest(self) -> None:
         """Let the loop run if this request has had its turn."""
-        if time.perf_counter() >= self._end:
+        if self.is_over:
             await asyncio.sleep(0)
             self._end = time.perf_counter() + TURN_S

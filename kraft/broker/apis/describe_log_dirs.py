@@ -8,11 +8,11 @@ KIP-827, KIP-1066.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 
 from kraft.broker.apis.data_services import DataServices, Pace
 from kraft.broker.log.checkpoint_files import PartitionKey
 from kraft.broker.log.log_directory import LogDirectory
+from kraft.broker.log.log_manager import LogManager
 from kraft.broker.log.partition_log import PartitionLog
 from kraft.errors import (
     CLUSTER_AUTHORIZATION_FAILED,
@@ -38,10 +38,8 @@ _FIRST_WITH_ERROR = 3
 _UNKNOWN = -1
 
 
-def describe_log_dirs_api(
-    broker: DataServices, is_cordoned: Callable[[LogDirectory], bool] = lambda directory: False
-) -> AnyApi:
-    """Return the API DescribeLogDirs; ``is_cordoned``: a directory takes no new partitions."""
+def describe_log_dirs_api(broker: DataServices) -> AnyApi:
+    """Return the API DescribeLogDirs."""
 
     async def answer(
         data: DescribeLogDirsRequestData, context: CallContext
@@ -59,7 +57,7 @@ def describe_log_dirs_api(
         pace = Pace()
         return DescribeLogDirsResponseData(
             results=[
-                await _describe(directory, wanted, pace, is_cordoned=is_cordoned(directory))
+                await _describe(directory, broker.logs, wanted, pace)
                 for directory in broker.logs.directories
             ]
         )
@@ -71,7 +69,10 @@ def describe_log_dirs_api(
 
 
 async def _describe(
-    directory: LogDirectory, wanted: set[PartitionKey] | None, pace: Pace, *, is_cordoned: bool
+    directory: LogDirectory,
+    manager: LogManager,
+    wanted: set[PartitionKey] | None,
+    pace: Pace,
 ) -> DescribeLogDirsResult:
     """Describe one directory; ``wanted`` are the partitions that are asked for, None for all."""
     topics: dict[str, DescribeLogDirsTopic] = {}
@@ -83,7 +84,7 @@ async def _describe(
                 if wanted is not None and (name, partition) not in wanted:
                     continue
                 topic = topics.setdefault(name, DescribeLogDirsTopic(name, []))
-                lag = _lag(log, directory.partitions.get((name, partition)), is_future=is_future)
+                lag = _lag(log, manager.get(name, partition), is_future=is_future)
                 topic.partitions.append(
                     DescribeLogDirsPartition(partition, log.size, lag, is_future)
                 )
@@ -92,7 +93,7 @@ async def _describe(
     except StorageError:
         return DescribeLogDirsResult(KAFKA_STORAGE_ERROR, directory.path)
     return DescribeLogDirsResult(
-        NONE, directory.path, list(topics.values()), total, usable, is_cordoned
+        NONE, directory.path, list(topics.values()), total, usable, directory.is_cordoned
     )
 
 

@@ -103,20 +103,18 @@ class _Fetching:
         self._broker = broker
         self._data = data
         self._context = context
+        self._is_by_id = context.version >= _FIRST_BY_ID
         self._max_bytes = max_bytes
         self._image = broker.image()
         self._topics = ImageTopics(self._image.table)
         self._access = TopicAccess(context, AclOperation.READ)
-        self._hints = LeaderHints(self._image, context.listener)
+        #: The leaders that the response names, if it names any.
+        self._hints: LeaderHints | None = None
         self._pace = Pace()
         #: Topics by id, as far as the request or response names them.
         self._names: dict[bytes, str | None] = {}
         #: Answers for topics of unknown names.
         self._unknown: list[FetchedTopicData] = []
-
-    @property
-    def _is_by_id(self) -> bool:
-        return self._context.version >= _FIRST_BY_ID
 
     @property
     def _replica_id(self) -> int:
@@ -135,7 +133,7 @@ class _Fetching:
             if not self._add(response.responses, each):
                 return FetchResponseData(error_code=FETCH_SESSION_ID_NOT_FOUND)
         response.responses.extend(self._unknown)
-        if self._context.version >= _FIRST_WITH_LEADERS:
+        if self._hints is not None:
             response.node_endpoints = self._hints.endpoints()
         return response
 
@@ -159,7 +157,8 @@ class _Fetching:
                 )
                 continue
             partitions += (_asked(topic_id, each) for each in topic.partitions)
-            await self._pace.rest()
+            if self._pace.is_over:
+                await self._pace.rest()
         max_bytes = min(data.max_bytes, self._max_bytes)
         return BrokerFetchRequest(
             partitions,
@@ -253,6 +252,8 @@ class _Fetching:
                 error in (NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH)
                 and self._context.version >= _FIRST_WITH_LEADERS
             ):
+                if self._hints is None:
+                    self._hints = LeaderHints(self._image, self._context.listener)
                 failed.current_leader = self._hints.leader_of(id)
             return failed
         diverging = fetched.diverging_epoch

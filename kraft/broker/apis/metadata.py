@@ -44,7 +44,8 @@ def _metadata(cache: MetadataCache, creation: TopicCreation) -> AnyApi:
 
     return ListenerApi(
         METADATA,
-        MetadataRequestData.decode,
+        # As Kafka: librdkafka 2.16 sends three bytes too many when it asks for all topics.
+        MetadataRequestData.decode_prefix,
         answer,
         failed_metadata,
         throttled_since=_METADATA_THROTTLED_SINCE,

@@ -11,8 +11,10 @@ thread, without the GIL. Source: ``KafkaApis.handleProduceRequest``, ``ReplicaMa
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Mapping
 from functools import partial
-from typing import NamedTuple
+
+from typing_extensions import Buffer
 
 from kraft._core.bytes.produced_batch import ProducedBatch
 from kraft.broker.apis.data_services import (
@@ -23,7 +25,7 @@ from kraft.broker.apis.data_services import (
     Pace,
     TopicAccess,
 )
-from kraft.broker.produce_validation import ProduceRules, check
+from kraft.broker.produce_validation import check
 from kraft.broker.replication.messages import PartitionId, ProducedPartition
 from kraft.errors import (
     INVALID_REQUIRED_ACKS,
@@ -43,6 +45,7 @@ from kraft.protocol.metadata import INTERNAL_TOPICS
 from kraft.protocol.produce import (
     PRODUCE,
     BatchIndexAndErrorMessage,
+    PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequestData,
     ProduceResponseData,
@@ -65,14 +68,6 @@ _CODEC_AT, _CODEC_MASK = 22, 7
 _VALID_ACKS = (-1, 0, 1)
 #: The body of a request without a response.
 NO_RESPONSE = b""
-
-
-class _SentBatch(NamedTuple):
-    """A batch that was passed on, and the response of its partition."""
-
-    id: PartitionId
-    records: memoryview
-    response: PartitionProduceResponse
 
 
 def produce_api(broker: DataServices) -> AnyApi:
@@ -126,33 +121,31 @@ class _Producing:
         self._image = broker.image()
         self._topics = ImageTopics(self._image.table)
         self._access = TopicAccess(context, AclOperation.WRITE)
-        self._hints = LeaderHints(self._image, context.listener)
         self._pace = Pace()
-        self._sent: list[_SentBatch] = []
+        #: The valid batches, and the response of each one's partition.
+        self._batches: dict[PartitionId, Buffer] = {}
+        self._sent: list[tuple[PartitionId, PartitionProduceResponse]] = []
 
     async def answer(self) -> ProduceResponseData:
         data = self._data
-        responses = [
-            TopicProduceResponse(topic.name, topic.topic_id, await self._validate(topic))
-            for topic in data.topic_data
-        ]
+        response = ProduceResponseData()
+        for topic in data.topic_data:
+            answered = TopicProduceResponse(topic.name, topic.topic_id)
+            response.responses.append(answered)
+            await self._validate(topic, answered.partition_responses)
         if self._sent:
-            batches = {sent.id: sent.records for sent in self._sent}
-            produced = await self._broker.replicas.produce(batches, data.acks, data.timeout_ms)
-            for sent in self._sent:
-                self._complete(sent, produced[sent.id])
-                await self._pace.rest()
-        response = ProduceResponseData(responses)
-        if self._context.version >= _FIRST_WITH_LEADERS:
-            response.node_endpoints = self._hints.endpoints()
+            replicas = self._broker.replicas
+            produced = await replicas.produce(self._batches, data.acks, data.timeout_ms)
+            await self._complete(produced, response)
         return response
 
     # -- before the append
 
-    async def _validate(self, data: TopicProduceData) -> list[PartitionProduceResponse]:
-        """Return the responses of a topic's partitions; `_complete` ends those of valid batches."""
+    async def _validate(
+        self, data: TopicProduceData, responses: list[PartitionProduceResponse]
+    ) -> None:
+        """Add the responses of a topic's partitions; `_complete` ends those of valid batches."""
         topic, error = self._find(data)
-        responses = []
         for each in data.partition_data:
             response = PartitionProduceResponse(each.index, error, -1)
             responses.append(response)
@@ -162,25 +155,30 @@ class _Producing:
                 response.error_code = UNKNOWN_TOPIC_OR_PARTITION
                 continue
             try:
-                batch = await _checked(
-                    each.records,
-                    self._broker.topics.of(topic.name).produce,
-                    f"{topic.name}-{each.index}",
-                    self._context.version,
-                )
-            except RejectedBatchError as rejected:
-                _reject(response, rejected)
-                response.record_errors = [
-                    BatchIndexAndErrorMessage(*each) for each in rejected.record_errors
-                ]
+                batch = self._check(each, topic)
+                if not isinstance(batch, ProducedBatch):
+                    batch = await batch
             except KraftError as rejected:
                 _reject(response, rejected)
-            else:
-                self._sent.append(
-                    _SentBatch(PartitionId(topic.id, each.index), batch.data, response)
-                )
-            await self._pace.rest()
-        return responses
+                self._broker.replicas.traffic.produce_rejected(rejected.kafka_code)
+                continue
+            id = PartitionId(topic.id, each.index)
+            self._batches[id] = batch.data
+            self._sent.append((id, response))
+            if self._pace.is_over:
+                await self._pace.rest()
+
+    def _check(
+        self, data: PartitionProduceData, topic: KnownTopic
+    ) -> ProducedBatch | Awaitable[ProducedBatch]:
+        """Return the checked batch of a partition; raise as `produce_validation.check`."""
+        records, version = data.records, self._context.version
+        rules = self._broker.topics.of(topic.name).produce
+        partition = f"{topic.name}-{data.index}"
+        if not _takes_long(records):
+            return check(records, rules, partition, now_ms=int(now_ms()), version=version)
+        work = partial(check, records, rules, partition, now_ms=int(now_ms()), version=version)
+        return asyncio.get_running_loop().run_in_executor(None, work)
 
     def _find(self, data: TopicProduceData) -> tuple[KnownTopic | None, int]:
         """Return a topic and the error of all its partitions, 0 for none."""
@@ -204,37 +202,42 @@ class _Producing:
 
     # -- after the append
 
-    def _complete(self, sent: _SentBatch, produced: ProducedPartition) -> None:
-        response = sent.response
-        if not produced.error:
-            response.base_offset = produced.base_offset
-            response.log_start_offset = produced.log_start_offset
-            response.log_append_time_ms = produced.append_time_ms
-            return
-        response.error_code = produced.error
-        response.error_message = produced.message or error_name(produced.error)
-        if (
-            produced.error == NOT_LEADER_OR_FOLLOWER
-            and self._context.version >= _FIRST_WITH_LEADERS
-        ):
-            response.current_leader = self._hints.leader_of(sent.id)
+    async def _complete(
+        self, produced: Mapping[PartitionId, ProducedPartition], response: ProduceResponseData
+    ) -> None:
+        """Write the outcomes of the appends into the responses of their partitions."""
+        hints: LeaderHints | None = None
+        for id, partition in self._sent:
+            outcome = produced[id]
+            if not outcome.error:
+                partition.base_offset = outcome.base_offset
+                partition.log_start_offset = outcome.log_start_offset
+                partition.log_append_time_ms = outcome.append_time_ms
+            else:
+                partition.error_code = outcome.error
+                partition.error_message = outcome.message or error_name(outcome.error)
+                names_leaders = self._context.version >= _FIRST_WITH_LEADERS
+                if outcome.error == NOT_LEADER_OR_FOLLOWER and names_leaders:
+                    hints = hints or LeaderHints(self._image, self._context.listener)
+                    partition.current_leader = hints.leader_of(id)
+            if self._pace.is_over:
+                await self._pace.rest()
+        if hints is not None:
+            response.node_endpoints = hints.endpoints()
 
 
-async def _checked(
-    records: Body | None, rules: ProduceRules, partition: str, version: int
-) -> ProducedBatch:
-    """Return the checked batch of a partition; raise as `produce_validation.check`."""
-    work = partial(check, records, rules, partition, now_ms=int(now_ms()), version=version)
+def _takes_long(records: Body | None) -> bool:
+    """Return whether the check of a batch would delay other requests."""
     if records is None or len(records) <= COMPRESSED_BYTES_INLINE:
-        return work()
-    if len(records) <= PLAIN_BYTES_INLINE and not records[_CODEC_AT] & _CODEC_MASK:
-        return work()
-    return await asyncio.get_running_loop().run_in_executor(None, work)
+        return False
+    return len(records) > PLAIN_BYTES_INLINE or bool(records[_CODEC_AT] & _CODEC_MASK)
 
 
 def _reject(response: PartitionProduceResponse, error: KraftError) -> None:
     response.error_code = error.kafka_code
     response.error_message = str(error)
+    if isinstance(error, RejectedBatchError):
+        response.record_errors = [BatchIndexAndErrorMessage(*each) for each in error.record_errors]
 
 
 def _unanswered(data: ProduceRequestData, code: int) -> KraftError:

@@ -13,7 +13,7 @@ Source: ``GroupCoordinatorShard``, ``CoordinatorRuntime``, ``GroupCoordinatorSer
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
@@ -27,7 +27,7 @@ from kraft._core.codec.message_schema import Uuid
 from kraft.broker.groups.config import GroupCoordinatorConfig
 from kraft.broker.groups.error_responses import delete_error, error_response, fetch_error
 from kraft.broker.groups.errors import GroupError
-from kraft.broker.groups.group import GroupState
+from kraft.broker.groups.group import ClassicGroup, GroupState
 from kraft.broker.groups.group_table import GroupTable
 from kraft.broker.groups.listing import GroupListing
 from kraft.broker.groups.member import Call
@@ -182,6 +182,10 @@ class GroupCoordinator:
         return len(self._store)
 
     # Requests.
+
+    def groups(self) -> Iterable[ClassicGroup]:
+        """Return the groups as they are now."""
+        return self._groups
 
     def handle(
         self,

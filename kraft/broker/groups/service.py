@@ -7,6 +7,7 @@ Source: ``GroupCoordinatorService``.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from kraft._core.codec.message_schema import Uuid
@@ -14,6 +15,7 @@ from kraft.broker.groups.config import GroupCoordinatorConfig
 from kraft.broker.groups.coordinator import CoordinatorState, GroupCoordinator, OffsetsLog
 from kraft.broker.groups.error_responses import delete_error, error_response, fetch_error
 from kraft.broker.groups.errors import GroupError
+from kraft.broker.groups.group import GroupState
 from kraft.broker.groups.member import Call
 from kraft.broker.groups.partitioning import partition_of_group
 from kraft.broker.groups.requests import ClientContext, GroupRequest
@@ -98,6 +100,15 @@ class GroupCoordinators:
         if coordinator is None:
             return [GroupReply(call, delete_error(group_id, NOT_COORDINATOR))]
         return coordinator.delete_group(call, group_id, now_ms)
+
+    def group_states(self) -> Counter[GroupState]:
+        """Return the number of groups in each state."""
+        return Counter(group.state for one in self._coordinators.values() for group in one.groups())
+
+    @property
+    def offset_count(self) -> int:
+        """The committed offsets of all groups."""
+        return sum(one.offset_count for one in self._coordinators.values())
 
     def list_groups(
         self, states_filter: Sequence[str] = (), types_filter: Sequence[str] = ()

@@ -6,6 +6,10 @@ reads and writes about ``step_bytes``. Kafka's log.cleaner.io.max.bytes.per.seco
 counterpart: the caller bounds I/O by the pace of the steps. There is one cleaner, as with Kafka's
 default of log.cleaner.threads.
 
+A log that is being moved to another directory waits: if records went from it while others were
+copied, the copy could have a value of a key whose deletion was not copied. After the move the whole
+log counts as dirty.
+
 The first dirty offset of each log is in `cleaner-offset-checkpoint`. A log with a damaged batch is
 not tried again until the next start.
 
@@ -49,9 +53,11 @@ class LogCleaner:
         step_bytes: int = DEFAULT_STEP_BYTES,
     ) -> None:
         self._manager = manager
-        self._memory = memory
+        #: The bytes for the keys of the next round.
+        self.memory = memory
         self._step_bytes = step_bytes
         self._offsets: KeyOffsets | None = None
+        self._offsets_memory = 0
         #: The round that is under way.
         self.current: CompactionRound | None = None
         #: Logs with damaged batches.
@@ -90,8 +96,8 @@ class LogCleaner:
         chosen = self.choose(now_ms)
         if chosen is None:
             return False
-        if self._offsets is None:
-            self._offsets = KeyOffsets(self._memory)
+        if self._offsets is None or self._offsets_memory != self.memory:
+            self._offsets, self._offsets_memory = KeyOffsets(self.memory), self.memory
         try:
             self.current = CompactionRound(*chosen, self._offsets, now_ms, self._step_bytes)
         except StorageError as error:
@@ -103,7 +109,11 @@ class LogCleaner:
         best: LogToClean | None = None
         for log in self._manager.logs():
             key = (log.topic, log.partition)
-            if not log.settings.compacts or key in self.uncleanable:
+            if (
+                not log.settings.compacts
+                or key in self.uncleanable
+                or self._manager.future(*key) is not None
+            ):
                 continue
             try:
                 found = self._range_of(log, key, now_ms)

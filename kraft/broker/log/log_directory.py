@@ -8,6 +8,8 @@ Invariants:
 - The mark of a clean shutdown is removed before any log can change.
 - The recovery points on disk are never after what is on the device: a truncation writes them before
   the next append.
+- No checkpoint on disk names an offset of an earlier log of a partition once the log of the present
+  one can be written: a start would cut or empty the present log by it.
 - After the first failed operation the directory is offline, and nothing is written to it.
 
 The caller holds `meta.properties` and the lock of the directory (``kraft.server``). Rules:
@@ -20,6 +22,7 @@ from collections.abc import Callable, Iterator, Mapping
 from heapq import heappop, heappush
 from logging import getLogger
 from random import Random
+from threading import RLock
 from uuid import uuid4
 
 from kraft._core.log.disk import Disk, OsDisk
@@ -41,6 +44,7 @@ from kraft.broker.log.partition_log import PartitionLog
 from kraft.broker.log.partition_names import (
     PartitionDirectoryKind,
     directory_name,
+    future_name,
     parse_name,
     renamed,
 )
@@ -82,6 +86,8 @@ class LogDirectory:
         self.now_ms = now_ms
         self.random = Random() if random is None else random
         self.producer_expiration_ms = producer_expiration_ms
+        #: Whether it takes no new logs (cordoned.log.dirs).
+        self.is_cordoned = False
         #: Why the directory is offline, or None.
         self.failure: StorageError | None = None
         self.partitions: dict[PartitionKey, PartitionLog] = {}
@@ -91,6 +97,11 @@ class LogDirectory:
         self.clean_broker_epoch: int | None = None
         self.cleaner_offsets: dict[PartitionKey, int] = {}
         self._on_failure = on_failure
+        #: A checkpoint is written with the facts of now: the event loop writes after a truncation,
+        #: while the upkeep's thread may be writing those from before.
+        self._checkpointing = RLock()
+        #: The partitions that each checkpoint on disk may name.
+        self._noted: dict[str, set[PartitionKey]] = {}
         #: (due time in ms, order, path) of files and directories to remove.
         self._doomed: list[tuple[int, int, str]] = []
         self._order = 0
@@ -141,8 +152,7 @@ class LogDirectory:
                 name=name,
                 start_offset=start_offsets.get(key, 0),
                 recovery_point=recovery_points.get(key, 0),
-                # Kafka writes no checkpoint of future logs.
-                is_clean=is_clean and key in recovery_points and not found.kind.value,
+                is_clean=is_clean and key in recovery_points,
                 is_start_known=key in start_offsets,
                 high_watermark=high_watermarks.get(key, 0),
             )
@@ -152,11 +162,13 @@ class LogDirectory:
 
     def _checkpoint(self, name: str) -> dict[PartitionKey, int]:
         """Read a checkpoint; a malformed one is ignored, as by Kafka."""
+        offsets: dict[PartitionKey, int] = {}
         try:
-            return read_checkpoint(self.disk, self.path, name)
+            offsets = read_checkpoint(self.disk, self.path, name)
         except CorruptRecordError as error:
             _log.warning("Ignoring a checkpoint: %s", error)
-            return {}
+        self._noted[name] = set(offsets)
+        return offsets
 
     def recover(self) -> Iterator[PartitionLog]:
         """Open every log after an unclean stop, one after the other; yield each.
@@ -165,7 +177,7 @@ class LogDirectory:
         """
         if self.clean_broker_epoch is not None:
             return
-        for log in [*self.partitions.values(), *self.future.values()]:
+        for log in self.logs():
             try:
                 log.open()
             except StorageError as error:
@@ -174,6 +186,14 @@ class LogDirectory:
             yield log
 
     # Partitions -------------------------------------------------------------------------------
+
+    def logs(self) -> list[PartitionLog]:
+        """Return all logs, future ones too; no partition has both here.
+
+        Another thread may call this: a future log that becomes the partition's meanwhile is in the
+        list once or twice.
+        """
+        return [*self.future.values(), *self.partitions.values()]
 
     def create(
         self,
@@ -195,8 +215,9 @@ class LogDirectory:
             return logs[key]
         name = directory_name(topic, partition)
         if is_future:
-            name = f"{name}.{uuid4().hex}{PartitionDirectoryKind.FUTURE.value}"
+            name = future_name(topic, partition, uuid4().hex)
         log = PartitionLog(self, topic, partition, settings, name=name)
+        self._forget_checkpoints(key)
         try:
             self.disk.make_directory(log.path)
             if topic_id is not None:
@@ -209,32 +230,64 @@ class LogDirectory:
         logs[key] = log
         return log
 
-    def delete(self, topic: str, partition: int) -> None:
+    def _forget_checkpoints(self, key: PartitionKey) -> None:
+        """Write the checkpoints that name an earlier log of a partition again, without it."""
+        self.cleaner_offsets.pop(key, None)
+        with self._checkpointing:
+            for name, keys in list(self._noted.items()):
+                if key in keys:
+                    self._writer_of(name)()
+
+    def delete(self, topic: str, partition: int, *, is_future: bool = False) -> None:
         """Rename a partition's directory to `-delete`; `remove_due` removes it later."""
-        log = self._take_out(topic, partition, PartitionDirectoryKind.DELETED)
+        self.drop(self.take_out(topic, partition, is_future=is_future))
+
+    def drop(self, log: PartitionLog) -> None:
+        """Remove the files of a log that was taken out, after its file.delete.delay.ms."""
         self.remove_later([log.path], log.settings.file_delete_delay_ms)
 
-    def set_aside(self, topic: str, partition: int) -> str:
+    def set_aside(self, topic: str, partition: int, *, is_future: bool = False) -> str:
         """Rename the directory of a partition that should not be here to `-stray`.
 
         Kafka keeps these directories for the operator. Returns the new path.
         """
-        return self._take_out(topic, partition, PartitionDirectoryKind.STRAY).path
+        kind = PartitionDirectoryKind.STRAY
+        return self.take_out(topic, partition, kind, is_future=is_future).path
 
-    def _take_out(self, topic: str, partition: int, kind: PartitionDirectoryKind) -> PartitionLog:
+    def take_out(
+        self,
+        topic: str,
+        partition: int,
+        kind: PartitionDirectoryKind = PartitionDirectoryKind.DELETED,
+        *,
+        is_future: bool = False,
+    ) -> PartitionLog:
+        """Rename a partition's directory to that of another kind; return its log, which is closed.
+
+        Raises `StorageError`.
+        """
         self._check_online()
-        log = self.partitions[topic, partition]
+        logs = self.future if is_future else self.partitions
+        log = logs[topic, partition]
         try:
-            if log.is_open:
+            if kind is PartitionDirectoryKind.DELETED:
+                log.discard()
+            else:
                 log.close()
             log.move_to(renamed(topic, partition, kind, uuid4().hex))
             self.disk.sync_directory(self.path)
         except StorageError as error:
             self.fail(error)
             raise
-        del self.partitions[topic, partition]
-        self.cleaner_offsets.pop((topic, partition), None)
+        del logs[topic, partition]
+        if not is_future:
+            self.cleaner_offsets.pop((topic, partition), None)
         return log
+
+    def put_back(self, log: PartitionLog) -> None:
+        """Let a log that was taken out be the partition's log again. Raises `StorageError`."""
+        self._check_online()
+        self._rename(log)
 
     def promote(self, topic: str, partition: int) -> PartitionLog:
         """Let the future log become the partition's log of this directory; return it.
@@ -242,25 +295,36 @@ class LogDirectory:
         The caller has taken the log of the other directory out.
         """
         self._check_online()
-        log = self.future.pop((topic, partition))
+        log = self.future[topic, partition]
+        self._rename(log)
+        del self.future[topic, partition]
+        return log
+
+    def _rename(self, log: PartitionLog) -> None:
         try:
-            log.move_to(directory_name(topic, partition))
+            log.move_to(directory_name(log.topic, log.partition))
             self.disk.sync_directory(self.path)
         except StorageError as error:
             self.fail(error)
             raise
-        self.partitions[topic, partition] = log
-        return log
+        self.partitions[log.topic, log.partition] = log
 
     # Checkpoints ------------------------------------------------------------------------------
 
+    def _writer_of(self, checkpoint: str) -> Callable[[], None]:
+        return {
+            RECOVERY_POINTS: self.write_recovery_points,
+            START_OFFSETS: self.write_start_offsets,
+            HIGH_WATERMARKS: self.write_high_watermarks,
+            CLEANER_OFFSETS: self.write_cleaner_offsets,
+        }[checkpoint]
+
     def write_recovery_points(self) -> None:
         """Write `recovery-point-offset-checkpoint`."""
-        points = {key: log.recovery_point for key, log in self.partitions.items()}
-        self._write_checkpoint(RECOVERY_POINTS, points)
-        for key, point in points.items():
-            log = self.partitions.get(key)
-            if log is not None:
+        with self._checkpointing:
+            points = [(log, log.recovery_point) for log in self.logs()]
+            self._write_checkpoint(RECOVERY_POINTS, {_key(log): point for log, point in points})
+            for log, point in points:
                 log.recovery_point_written(point)
 
     def write_start_offsets(self) -> None:
@@ -269,20 +333,23 @@ class LogDirectory:
         Kafka writes only the starts inside of the first segment; it takes the larger one of both.
         With all of them the next start needs not look at the names of the segments.
         """
-        starts = {key: log.known_start_offset for key, log in self.partitions.items()}
-        self._write_checkpoint(
-            START_OFFSETS, {key: start for key, start in starts.items() if start is not None}
-        )
+        with self._checkpointing:
+            starts = {_key(log): log.known_start_offset for log in self.logs()}
+            self._write_checkpoint(
+                START_OFFSETS, {key: start for key, start in starts.items() if start is not None}
+            )
 
     def write_high_watermarks(self) -> None:
         """Write `replication-offset-checkpoint`."""
-        self._write_checkpoint(
-            HIGH_WATERMARKS, {key: log.high_watermark for key, log in self.partitions.items()}
-        )
+        with self._checkpointing:
+            self._write_checkpoint(
+                HIGH_WATERMARKS, {_key(log): log.high_watermark for log in self.logs()}
+            )
 
     def write_cleaner_offsets(self) -> None:
         """Write `cleaner-offset-checkpoint`: the first dirty offset of compacted logs."""
-        self._write_checkpoint(CLEANER_OFFSETS, self.cleaner_offsets)
+        with self._checkpointing:
+            self._write_checkpoint(CLEANER_OFFSETS, dict(self.cleaner_offsets))
 
     def cut_cleaner_offset(self, key: PartitionKey, last_base_offset: int) -> None:
         """Follow a truncation: the last segment, which is written to, is dirty.
@@ -300,6 +367,7 @@ class LogDirectory:
         except StorageError as error:
             self.fail(error)
             raise
+        self._noted[name] = set(offsets)
 
     # Removal ----------------------------------------------------------------------------------
 
@@ -359,7 +427,7 @@ class LogDirectory:
             return
         self.failure = error
         _log.error("Log directory %s goes offline: %s", self.path, error)
-        for log in [*self.partitions.values(), *self.future.values()]:
+        for log in self.logs():
             log.abandon()
         self._on_failure(self)
 
@@ -372,7 +440,7 @@ class LogDirectory:
         if self.failure is not None:
             return
         try:
-            for log in [*self.partitions.values(), *self.future.values()]:
+            for log in self.logs():
                 log.close()
             self.write_recovery_points()
             self.write_start_offsets()
@@ -384,4 +452,8 @@ class LogDirectory:
 
     def _is_all_known(self) -> bool:
         """Whether every log was opened since an unclean stop."""
-        return all(log.is_clean for log in self.partitions.values())
+        return all(log.is_clean for log in self.logs())
+
+
+def _key(log: PartitionLog) -> PartitionKey:
+    return log.topic, log.partition

@@ -130,9 +130,14 @@ class PartitionLog:
         """Whether the log has been used since the start."""
         return self._log is not None
 
+    # The offsets of an opened log are known after its directory has failed too: the replication
+    # hears of the failure only after the call in which it happens.
+
     @property
     def start_offset(self) -> int:
-        if self._log is None and self._is_start_known and self._is_clean:
+        if self._log is not None:
+            return self._log.log_start_offset
+        if self._is_start_known and self._is_clean:
             return self._known_start
         return self._opened().log_start_offset
 
@@ -150,14 +155,16 @@ class PartitionLog:
 
     @property
     def end_offset(self) -> int:
-        if self._log is None and self._is_clean:
+        if self._log is not None:
+            return self._log.log_end_offset
+        if self._is_clean:
             return self._known_end
         return self._opened().log_end_offset
 
     @property
     def latest_epoch(self) -> int:
         """The leader epoch of the last batch, -1 without one."""
-        return self._opened().last_epoch
+        return (self._log or self._opened()).last_epoch
 
     @property
     def epochs(self) -> list[tuple[int, int]]:
@@ -248,13 +255,15 @@ class PartitionLog:
         self._opened()
 
     @contextmanager
-    def _storage(self) -> Iterator[None]:
-        """Take the log directory offline if the disk fails."""
+    def _storage(self, log: DataLog | None = None) -> Iterator[None]:
+        """Take the log directory offline if the disk fails; ignore it if ``log`` was closed."""
         if self._owner.failure is not None:
             raise self._owner.offline_error()
         try:
             yield
         except StorageError as error:
+            if log is not None and self._log is not log:
+                return
             self._owner.fail(error)
             raise
 
@@ -380,20 +389,23 @@ class PartitionLog:
 
     def flush(self) -> None:
         """Make everything appended before the call durable; may run in another thread."""
-        log, producers = self._log, self._producers
-        if log is not None and producers is not None:
-            with self._storage():
-                producers.write_waiting()
-                log.sync()
-            self.last_flush_ms = self._owner.now_ms()
+        self._sync(DataLog.sync)
+        self.last_flush_ms = self._owner.now_ms()
 
     def flush_rolled(self) -> None:
         """Make rolled segments durable, as Kafka does after a roll; may run in another thread."""
+        self._sync(DataLog.sync_rolled)
+
+    def _sync(self, sync: Callable[[DataLog], None]) -> None:
+        """Write the waiting snapshots, and sync files.
+
+        If the event loop closes and renames the log meanwhile, not to find a file is no failure.
+        """
         log, producers = self._log, self._producers
         if log is not None and producers is not None:
-            with self._storage():
+            with self._storage(log):
                 producers.write_waiting()
-                log.sync_rolled()
+                sync(log)
 
     def close(self) -> None:
         """Write what a clean shutdown needs, and close the files. Raises `StorageError`."""
@@ -409,6 +421,19 @@ class PartitionLog:
         self._recovery_point = log.synced_offset
         self._is_clean = True
         self._log = self._producers = None
+
+    def discard(self) -> None:
+        """Close the files of a log that will be removed; what was not synced may be lost."""
+        log = self._log
+        if log is None:
+            return
+        self._known_start = log.log_start_offset
+        self._is_start_known = True
+        self._recovery_point = log.synced_offset
+        self._is_clean = False
+        # First: `_sync` in another thread may meet the closed files.
+        self._log = self._producers = None
+        log.abandon()
 
     def abandon(self) -> None:
         """Close the files and write nothing, after a failure of the directory."""

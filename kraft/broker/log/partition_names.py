@@ -46,6 +46,11 @@ def renamed(topic: str, partition: int, kind: PartitionDirectoryKind, unique: st
     return topic[: MAX_NAME_BYTES - len(end)] + end
 
 
+def future_name(topic: str, partition: int, unique: str) -> str:
+    """Return the name of a copy; as in Kafka a long topic is not cut: it may be too long."""
+    return f"{topic}-{partition}.{unique}{PartitionDirectoryKind.FUTURE.value}"
+
+
 def parse_name(name: str) -> PartitionName | None:
     """Return the parts of a partition's directory name, or None for any other name."""
     match = _SUFFIXED.fullmatch(name)

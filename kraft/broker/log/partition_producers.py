@@ -8,13 +8,14 @@ Invariants:
 - Snapshot files never reflect more than the log: a truncation removes later ones before the next
   append.
 - The snapshot of a rolled segment is encoded at the roll and written by the next flush, so that a
-  roll does not wait for the disk.
+  roll does not wait for the disk. Flushes of two threads write one after the other.
 
 Used by ``partition_log``. Rules: ``ProducerStateManager.java`` and ``UnifiedLog.java`` of Kafka.
 """
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING
 
 from kraft._core.log.data_log import DataLog
@@ -31,7 +32,7 @@ _REPLAY_BYTES = 1 << 20
 class PartitionProducers:
     """The producers of an opened log; ``partition`` names it in messages."""
 
-    __slots__ = ("_log", "_owner", "_partition", "_states", "_to_write")
+    __slots__ = ("_lock", "_log", "_owner", "_partition", "_states", "_to_write")
 
     def __init__(self, owner: LogDirectory, log: DataLog, partition: str) -> None:
         self._owner = owner
@@ -40,6 +41,8 @@ class PartitionProducers:
         self._states: ProducerStates | None = None
         #: (offset, content) of snapshots of rolled segments, which wait for `write_waiting`.
         self._to_write: list[tuple[int, bytes]] = []
+        #: Of the list, and of the files while they are written.
+        self._lock = threading.Lock()
 
     @property
     def states(self) -> ProducerStates:
@@ -90,11 +93,11 @@ class PartitionProducers:
 
     def write_waiting(self) -> None:
         """Write the snapshots of rolled segments durably; may run in another thread."""
-        waiting = self._to_write
-        while waiting:
-            offset, content = waiting[0]
-            write_atomically(self._owner.disk, self._snapshots.path(offset), content)
-            waiting.pop(0)
+        with self._lock:
+            while self._to_write:
+                offset, content = self._to_write[0]
+                write_atomically(self._owner.disk, self._snapshots.path(offset), content)
+                self._to_write.pop(0)
 
     def write_at_end(self) -> None:
         """Write a snapshot at the log's end, unless there is one."""
@@ -111,14 +114,16 @@ class PartitionProducers:
     def cut(self, end_offset: int) -> None:
         """Follow a truncation: remove snapshots after ``end_offset``, and forget the state."""
         self._states = None
-        self._to_write.clear()
         disk, snapshots = self._owner.disk, self._snapshots
-        stray = [offset for offset in snapshots.offsets() if offset > end_offset]
-        for offset in stray:
-            disk.remove(snapshots.path(offset))
-        if stray:
-            disk.sync_directory(self._log.directory)
+        with self._lock:
+            self._to_write.clear()
+            stray = [offset for offset in snapshots.offsets() if offset > end_offset]
+            for offset in stray:
+                disk.remove(snapshots.path(offset))
+            if stray:
+                disk.sync_directory(self._log.directory)
 
     def drop_waiting_before(self, offset: int) -> None:
         """Write no snapshot of a segment before ``offset``: it was removed."""
-        self._to_write = [one for one in self._to_write if one[0] >= offset]
+        with self._lock:
+            self._to_write = [one for one in self._to_write if one[0] >= offset]

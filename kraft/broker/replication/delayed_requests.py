@@ -35,15 +35,13 @@ class PartitionOutcomes(Protocol):
     def deletion(self, id: PartitionId, requested: int) -> DeletedRecords | None:
         """Return the outcome of DeleteRecords for a partition, None while it is open."""
 
+
+class FetchOutcomes(Protocol):
+    """What a waiting fetch asks the replica manager's fetches."""
+
     @abstractmethod
     def read_again(self, request: BrokerFetchRequest, fetch: FetchPartition) -> FetchedPartition:
         """Read one partition of a fetch that waits, as much as it asks for."""
-
-    @abstractmethod
-    def read_all(
-        self, request: BrokerFetchRequest, fetches: Sequence[FetchPartition]
-    ) -> list[FetchedPartition]:
-        """Read the partitions of a fetch that ends, within the limits of the request."""
 
 
 class WaitingProduce(WaitingOperation):
@@ -123,12 +121,12 @@ class WaitingRead(WaitingOperation):
 
     def __init__(
         self,
-        outcomes: PartitionOutcomes,
+        outcomes: FetchOutcomes,
         request: BrokerFetchRequest,
         fetches: Sequence[FetchPartition],
         sizes: Mapping[PartitionId, int],
         deadline_ms: float,
-        respond: Callable[[list[FetchedPartition], float], None],
+        respond: Callable[[float], None],
     ) -> None:
         """``sizes``: the bytes that were readable at first, of partitions with any."""
         self._fetches = {fetch.id: fetch for fetch in fetches}
@@ -138,6 +136,13 @@ class WaitingRead(WaitingOperation):
         self._respond = respond
         self._sizes = dict(sizes)
         self._missing = request.min_bytes - sum(sizes.values())
+
+    def add(self, fetch: FetchPartition) -> bool:
+        """Add a partition that had nothing to read; return whether it was not there."""
+        if fetch.id in self._fetches:
+            return False
+        self._fetches[fetch.id] = fetch
+        return True
 
     def is_satisfied(self, changed: PartitionId) -> bool:
         """Return whether there are enough bytes, or an error or diverging epoch to report."""
@@ -149,5 +154,4 @@ class WaitingRead(WaitingOperation):
         return self._missing <= 0
 
     def end(self, now_ms: float) -> None:
-        fetches = list(self._fetches.values())
-        self._respond(self._outcomes.read_all(self._request, fetches), now_ms)
+        self._respond(now_ms)

@@ -20,6 +20,9 @@ from kraft.broker.replication.messages import (
 )
 from kraft.broker.replication.session_client import FetchSessionClient
 
+#: The pause of a partition that a quota holds back, in ms, if the backoff is shorter.
+_LEAST_HELD_MS = 10.0
+
 
 @dataclass(frozen=True, slots=True)
 class FetcherSettings:
@@ -42,6 +45,7 @@ class FetchPosition:
 
     __slots__ = (
         "id",
+        "is_in_sync",
         "is_resetting",
         "last_fetched_epoch",
         "leader_epoch",
@@ -58,16 +62,23 @@ class FetchPosition:
         self.last_fetched_epoch = last_fetched_epoch
         #: Not fetched before this time, after an error.
         self.ready_at_ms = 0.0
+        #: Whether the last response brought this replica to the leader's high watermark.
+        self.is_in_sync = False
         #: The leader has been asked for its offsets: this position is out of its log's range.
         self.is_resetting = False
 
 
 class LeaderFetcher:
-    """The fetches from one broker; ``log_start_of`` returns a partition's log start offset."""
+    """The fetches from one broker; ``log_start_of`` returns a partition's log start offset.
+
+    ``must_wait`` returns whether a quota holds a partition back: it is then not fetched for one
+    backoff.
+    """
 
     __slots__ = (
         "_delayed",
         "_log_start_of",
+        "_must_wait",
         "_session",
         "_settings",
         "is_in_flight",
@@ -78,9 +89,14 @@ class LeaderFetcher:
     )
 
     def __init__(
-        self, leader_id: int, settings: FetcherSettings, log_start_of: Callable[[PartitionId], int]
+        self,
+        leader_id: int,
+        settings: FetcherSettings,
+        log_start_of: Callable[[PartitionId], int],
+        must_wait: Callable[[FetchPosition, float], bool] = lambda position, now_ms: False,
     ) -> None:
         self.leader_id = leader_id
+        self._must_wait = must_wait
         self._settings = settings
         self._log_start_of = log_start_of
         self._session = FetchSessionClient()
@@ -108,8 +124,15 @@ class LeaderFetcher:
 
     def delay(self, position: FetchPosition, now_ms: float) -> None:
         """Fetch a partition again only after the backoff."""
-        position.ready_at_ms = now_ms + self._settings.backoff_ms
-        heappush(self._delayed, (position.ready_at_ms, position.id))
+        self._fetch_from(position, now_ms + self._settings.backoff_ms)
+
+    def hold_back(self, position: FetchPosition, now_ms: float) -> None:
+        """Ask after the backoff whether a quota still holds a partition back."""
+        self._fetch_from(position, now_ms + max(self._settings.backoff_ms, _LEAST_HELD_MS))
+
+    def _fetch_from(self, position: FetchPosition, at_ms: float) -> None:
+        position.ready_at_ms = at_ms
+        heappush(self._delayed, (at_ms, position.id))
         self._session.changed(position.id)
 
     def fetch_offset_of(self, id: PartitionId) -> int | None:
@@ -139,7 +162,12 @@ class LeaderFetcher:
         if self.is_in_flight or now_ms < self.ready_at_ms:
             return None
         while self._delayed and self._delayed[0][0] <= now_ms:
-            self._session.changed(heappop(self._delayed)[1])
+            id = heappop(self._delayed)[1]
+            held = self.positions.get(id)
+            if held is not None and held.ready_at_ms <= now_ms and self._must_wait(held, now_ms):
+                self.hold_back(held, now_ms)
+            else:
+                self._session.changed(id)
         settings = self._settings
 
         def wanted(id: PartitionId) -> FetchPartition | None:

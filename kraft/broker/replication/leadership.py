@@ -71,6 +71,11 @@ class FollowerProgress:
         self.fetch_ms = now_ms
         self.broker_epoch = broker_epoch
 
+    def fetched_again(self, now_ms: float) -> None:
+        """Record that the last fetch, from the leader's end, was repeated until ``now_ms``."""
+        self.fetch_ms = max(self.fetch_ms, now_ms)
+        self.caught_up_ms = max(self.caught_up_ms, now_ms)
+
     def is_caught_up(self, leader_end: int, now_ms: float, max_lag_ms: float) -> bool:
         return self.end_offset == leader_end or now_ms - self.caught_up_ms <= max_lag_ms
 

@@ -1,18 +1,21 @@
 """Local changes: what a metadata delta changes on one broker.
 
-Set arithmetic on arrays of rows finds the partitions of this broker among those that changed; only
-these are looked at one by one. Kafka's ``TopicsDelta.localChanges`` visits every changed partition.
+The core filters the rows that changed; only this broker's are looked at one by one. Kafka's
+``TopicsDelta.localChanges`` visits every changed partition.
+
+Invariant: all that is read is of the image. The table itself may be ahead of it, by an open
+transaction, or by uncommitted records where the controller of the same process leads the quorum.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kraft._core.table.table import PartitionTable
+from kraft._core.table.images import TableImage
 from kraft.broker.replication.messages import PartitionId
 from kraft.broker.replication.partition import PartitionAssignment
 from kraft.image.publishing import Image, ImageDelta
@@ -37,50 +40,29 @@ class LocalChanges(NamedTuple):
     followers: list[LocalPartition]
 
 
-def local_changes(
-    table: PartitionTable, delta: ImageDelta, image: Image, broker_id: int, hosted: Rows
-) -> LocalChanges:
+def local_changes(delta: ImageDelta, image: Image, broker_id: int, hosted: Rows) -> LocalChanges:
     """Return the changes of a delta on ``broker_id``; ``hosted`` are the rows that it has, sorted.
 
-    ``table`` is the table of the image; it may be ahead of the image by an open transaction. Rows
-    of a full delta are those of the image alone: the caller matches partitions by their ids.
+    Rows of a full delta are those of the image alone: the caller matches partitions by their ids.
     """
-    mine = table.broker_rows(broker_id)
-    candidates: Rows
-    removed: Rows = _EMPTY
-    if delta.is_full:
-        candidates = mine[mine < image.table.row_count]
-        topics = image.table.column("topic")
-        candidates = candidates[topics[candidates] >= 0]
-    else:
-        touched = np.concatenate([_among(mine, delta), _among(hosted, delta)])
-        candidates = np.unique(touched)
-        removed = _of_topics(table, hosted, delta.topics_removed)
-        candidates = candidates[~np.isin(candidates, removed, assume_unique=True)]
-    gone = [int(row) for row in removed]
+    table = image.table
+    changed = [delta.rows_changed]
+    changed += [np.arange(first, end, dtype=np.int32) for first, end in delta.rows_added]
+    mine = table.rows_with_replica(broker_id, np.concatenate(changed))
+    gone: Rows = _EMPTY
+    if not delta.is_full:
+        left = np.setdiff1d(_intersect(hosted, delta.rows_changed), mine, assume_unique=True)
+        gone = np.union1d(left, _of_topics(table, hosted, delta.topics_removed))
     leaders: list[LocalPartition] = []
     followers: list[LocalPartition] = []
-    for row in map(int, candidates):
-        state = image.table.state_of(row)
-        replicas = state["replicas"]
-        if broker_id not in replicas:
-            gone.append(row)
-            continue
-        partition = _local(table, image, row, state, replicas.index(broker_id))
-        (leaders if state["leader"] == broker_id else followers).append(partition)
-    return LocalChanges(gone, leaders, followers)
+    for row, topic in zip(map(int, mine), map(int, table.topics_of(mine)), strict=True):
+        partition = _local(table, broker_id, row, topic)
+        leads = partition.assignment.leader == broker_id
+        (leaders if leads else followers).append(partition)
+    return LocalChanges([int(row) for row in gone], leaders, followers)
 
 
 _EMPTY: Rows = np.empty(0, np.int32)
-
-
-def _among(rows: Rows, delta: ImageDelta) -> Rows:
-    """Return those of sorted ``rows`` that a delta changes or adds."""
-    kept = [_intersect(rows, delta.rows_changed)]
-    for first, end in delta.rows_added:
-        start, stop = np.searchsorted(rows, (first, end))
-        kept.append(rows[start:stop])
-    return np.concatenate(kept)
 
 
 def _intersect(rows: Rows, others: Rows) -> Rows:
@@ -92,33 +74,29 @@ def _intersect(rows: Rows, others: Rows) -> Rows:
     return found
 
 
-def _of_topics(table: PartitionTable, rows: Rows, topics: Iterable[int]) -> Rows:
+def _of_topics(table: TableImage, rows: Rows, topics: Iterable[int]) -> Rows:
     """Return those of ``rows`` whose topics are among the removed ``topics``."""
     numbers = np.fromiter(topics, np.int32)
     if not len(numbers) or not len(rows):
         return _EMPTY
-    # A removed topic's rows have its number inverted.
-    owners = table.column("topic")[rows]
-    return rows[np.isin(np.where(owners < 0, -1 - owners, owners), numbers)]
+    return rows[np.isin(table.topics_of(rows), numbers)]
 
 
-def _local(
-    table: PartitionTable, image: Image, row: int, state: dict[str, Any], index: int
-) -> LocalPartition:
-    number = int(table.column("topic")[row])
-    topic = number if number >= 0 else -1 - number
+def _local(table: TableImage, broker_id: int, row: int, topic: int) -> LocalPartition:
+    state = table.state_of(row)
+    replicas = state["replicas"]
     return LocalPartition(
         row,
-        PartitionId(table.topic_id_of(topic), int(table.column("partition")[row])),
+        PartitionId(table.topic_id_of(topic), table.partition_of(row)),
         table.topic_name(topic),
         PartitionAssignment(
             state["leader"],
             state["leader_epoch"],
             state["partition_epoch"],
-            tuple(state["replicas"]),
+            tuple(replicas),
             tuple(state["isr"]),
             tuple(state["adding_replicas"]),
             tuple(state["removing_replicas"]),
-            image.table.directory_id(state["directories"][index]),
+            table.directory_id(state["directories"][replicas.index(broker_id)]),
         ),
     )

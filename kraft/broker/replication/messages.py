@@ -77,8 +77,7 @@ class FetchPartition(NamedTuple):
     log_start_offset: int = -1
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerFetchRequest:
+class BrokerFetchRequest(NamedTuple):
     """A Fetch request of a follower or a consumer; times in ms, sizes in bytes."""
 
     partitions: Sequence[FetchPartition]

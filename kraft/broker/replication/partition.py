@@ -17,13 +17,12 @@ KIP-207, KIP-320, KIP-497, KIP-966.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from typing_extensions import Buffer
 
 from kraft._core.log.epoch_cache import EpochEndOffset
-from kraft.broker.replication.broker_liveness import BrokerLiveness
+from kraft.broker.replication.context import ReplicationContext
 from kraft.broker.replication.leadership import PartitionLeadership
 from kraft.broker.replication.messages import (
     EARLIEST,
@@ -39,7 +38,7 @@ from kraft.broker.replication.messages import (
     ListedOffset,
     PartitionId,
 )
-from kraft.broker.replication.ports import AppendOutcome, ReplicatedLog, TopicSettings
+from kraft.broker.replication.ports import AppendOutcome, ReplicatedLog
 from kraft.errors import (
     FENCED_LEADER_EPOCH,
     INELIGIBLE_REPLICA,
@@ -67,15 +66,13 @@ TO_HIGH_WATERMARK = -1
 NO_LEADER = -1
 
 #: Errors of AlterPartition after which the leader waits for newer metadata.
-_AWAIT_METADATA = frozenset(
-    (
-        UNKNOWN_TOPIC_OR_PARTITION,
-        UNKNOWN_TOPIC_ID,
-        FENCED_LEADER_EPOCH,
-        INVALID_UPDATE_VERSION,
-        INVALID_REQUEST,
-        NEW_LEADER_ELECTED,
-    )
+_AWAIT_METADATA = (
+    UNKNOWN_TOPIC_OR_PARTITION,
+    UNKNOWN_TOPIC_ID,
+    FENCED_LEADER_EPOCH,
+    INVALID_UPDATE_VERSION,
+    INVALID_REQUEST,
+    NEW_LEADER_ELECTED,
 )
 
 
@@ -93,18 +90,6 @@ class PartitionAssignment(NamedTuple):
     directory: bytes = bytes(16)
 
 
-@dataclass(slots=True)
-class ReplicationContext:
-    """What every partition of a broker shares; ``broker_epoch`` is -1 before the registration."""
-
-    broker_id: int
-    brokers: BrokerLiveness
-    topics: TopicSettings
-    broker_epoch: int = NO_EPOCH
-    #: replica.lag.time.max.ms
-    max_lag_ms: float = 30_000.0
-
-
 class RejectedOperationError(KraftError):
     """A partition rejects an operation; ``code`` is the error code of the response."""
 
@@ -118,6 +103,7 @@ class HostedPartition:
 
     __slots__ = (
         "assignment",
+        "cuts",
         "directory",
         "high_watermark",
         "id",
@@ -142,6 +128,8 @@ class HostedPartition:
         self.topic = topic
         self.log = log
         self.directory = directory
+        #: How many times the log was cut.
+        self.cuts = 0
         self.high_watermark = 0
         if log is not None:
             self.high_watermark = max(log.start_offset, min(high_watermark, log.end_offset))
@@ -245,7 +233,11 @@ class HostedPartition:
         return self.leading.effective_min_isr(context.topics.min_insync_replicas(self.topic))
 
     def is_under_min_isr(self, context: ReplicationContext) -> bool:
-        return self.leading is not None and len(self.leading.isr) < self.min_isr(context)
+        leading = self.leading
+        # With all replicas in sync the setting does not matter.
+        if leading is None or len(leading.isr) > len(leading.followers):
+            return False
+        return len(leading.isr) < self.min_isr(context)
 
     # -- producing
 
@@ -260,7 +252,7 @@ class HostedPartition:
             raise RejectedOperationError(
                 NOT_LEADER_OR_FOLLOWER, f"broker {context.broker_id} does not lead {self}"
             )
-        if acks == ALL_IN_SYNC and len(leading.isr) < self.min_isr(context):
+        if acks == ALL_IN_SYNC and self.is_under_min_isr(context):
             raise RejectedOperationError(
                 NOT_ENOUGH_REPLICAS,
                 f"the ISR {sorted(leading.isr)} of {self} has fewer members than "
@@ -308,6 +300,7 @@ class HostedPartition:
 
     def truncate_to(self, offset: int) -> None:
         log = self.local_log
+        self.cuts += 1
         if offset < log.start_offset:
             log.restart_at(offset)
         elif offset < log.end_offset:
@@ -315,6 +308,7 @@ class HostedPartition:
         self.high_watermark = min(self.high_watermark, log.end_offset)
 
     def restart_at(self, offset: int) -> None:
+        self.cuts += 1
         self.local_log.restart_at(offset)
         self.high_watermark = offset
 

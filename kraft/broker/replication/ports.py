@@ -39,6 +39,10 @@ class AppendOutcome(Protocol):
     def append_time_ms(self) -> int:
         """The time of the records under LogAppendTime, else -1."""
 
+    @property
+    def is_duplicate(self) -> bool:
+        """Whether the log had the batch already, and is unchanged."""
+
 
 class ReplicatedLog(Protocol):
     """The log of one replica."""
@@ -107,7 +111,19 @@ class LogStore(Protocol):
         """
 
     def delete(self, partition: PartitionId) -> None:
-        """Delete the log of a partition, if there is one."""
+        """Delete the log of a partition, if there is one, and its copy."""
+
+    def future(self, partition: PartitionId, topic: str) -> StoredLog | None:
+        """Return the copy that will replace a partition's log, None without one."""
+
+    def delete_future(self, partition: PartitionId, topic: str) -> None:
+        """Delete that copy, if there is one."""
+
+    def promote(self, partition: PartitionId, topic: str) -> StoredLog:
+        """Let the copy replace the partition's log; return it.
+
+        Raises `StorageError`; if the directory of the copy has failed, the log stays as it was.
+        """
 
 
 class TopicSettings(Protocol):

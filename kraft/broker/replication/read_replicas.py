@@ -5,7 +5,8 @@ Rules: ``ReplicaManager.findPreferredReadReplica``, ``RackAwareReplicaSelector``
 
 from __future__ import annotations
 
-from kraft.broker.replication.partition import HostedPartition, ReplicationContext
+from kraft.broker.replication.context import ReplicationContext
+from kraft.broker.replication.partition import HostedPartition
 
 
 def preferred_read_replica(

@@ -18,6 +18,7 @@ import numpy as np
 from typing_extensions import Buffer
 
 from kraft._core.bytes.batch import scan
+from kraft.broker.replication.context import ReplicationContext
 from kraft.broker.replication.leader_fetcher import FetcherSettings, FetchPosition, LeaderFetcher
 from kraft.broker.replication.messages import (
     EARLIEST,
@@ -28,7 +29,7 @@ from kraft.broker.replication.messages import (
     ReceivedFetch,
     ReceivedPartition,
 )
-from kraft.broker.replication.partition import HostedPartition, ReplicationContext
+from kraft.broker.replication.partition import HostedPartition
 from kraft.broker.replication.truncation import truncation_offset
 from kraft.errors import (
     FENCED_LEADER_EPOCH,
@@ -77,6 +78,8 @@ class ReplicaFetching:
         self._leader_of: dict[PartitionId, int] = {}
         #: The partitions that failed, with the reason; a new leader epoch removes them.
         self.failed: dict[PartitionId, str] = {}
+        #: How far each replica that is behind was behind its leader's high watermark.
+        self.lags: dict[PartitionId, int] = {}
         self._queries: list[OffsetQuery] = []
         self._last_number = 0
         self.truncation_count = 0
@@ -89,7 +92,9 @@ class ReplicaFetching:
         self.failed.pop(partition.id, None)
         fetcher = self._fetchers.get(partition.leader_id)
         if fetcher is None:
-            fetcher = LeaderFetcher(partition.leader_id, self._settings, self._log_start_of)
+            fetcher = LeaderFetcher(
+                partition.leader_id, self._settings, self._log_start_of, self._must_wait
+            )
             # Numbers of an earlier fetcher of this leader are not used again.
             fetcher.request_number = self._last_number
             self._fetchers[partition.leader_id] = fetcher
@@ -102,6 +107,7 @@ class ReplicaFetching:
     def stop(self, id: PartitionId) -> None:
         """Stop fetching a partition."""
         leader_id = self._leader_of.pop(id, None)
+        self.lags.pop(id, None)
         if leader_id is not None:
             self._fetchers[leader_id].remove(id)
 
@@ -118,6 +124,13 @@ class ReplicaFetching:
     def leader_of(self, id: PartitionId) -> int | None:
         """Return the broker from which a partition is fetched, None if it is not."""
         return self._leader_of.get(id)
+
+    def _must_wait(self, position: FetchPosition, now_ms: float) -> bool:
+        """Return whether the quota of followers holds a partition back: one that is not in sync."""
+        quota = self._context.quotas.follower
+        return not position.is_in_sync and quota.holds_back(
+            self._partitions[position.id].topic, position.id, now_ms
+        )
 
     def _log_start_of(self, id: PartitionId) -> int:
         return self._partitions[id].local_log.start_offset
@@ -210,7 +223,16 @@ class ReplicaFetching:
             except KraftError as failure:
                 self._fail(position.id, str(failure))
             else:
-                fetcher.moved(position)
+                size = len(memoryview(received.records))
+                if size and self._context.quotas.follower.is_throttled(
+                    partition.topic, position.id
+                ):
+                    self._context.quotas.follower.record(size, now_ms)
+                position.is_in_sync = position.offset >= received.high_watermark
+                if self._must_wait(position, now_ms):
+                    fetcher.hold_back(position, now_ms)
+                else:
+                    fetcher.moved(position)
         elif error == OFFSET_OUT_OF_RANGE:
             position.is_resetting = True
             fetcher.moved(position)
@@ -236,9 +258,16 @@ class ReplicaFetching:
             if first < log.end_offset and log.end_offset == log.start_offset:
                 # The leader's log starts within its first batch, after DeleteRecords.
                 partition.restart_at(first)
+                self._advanced(partition)
             log.append_as_follower(records)
+            self._context.traffic.replication_bytes_in += len(records)
             position.offset = log.end_offset
             position.last_fetched_epoch = log.latest_epoch
+        lag = received.high_watermark - log.end_offset
+        if lag > 0:
+            self.lags[position.id] = lag
+        elif self.lags:
+            self.lags.pop(position.id, None)
         has_risen = partition.follow_high_watermark(received.high_watermark)
         has_moved = partition.raise_start_offset(received.log_start_offset)
         if has_records or has_risen or has_moved:

@@ -13,30 +13,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import numpy as np
 from typing_extensions import Buffer
 
-from kraft._core.table.table import PartitionTable
+from kraft._core.table.images import TableImage
+from kraft.broker.replication.broker_fetches import BrokerFetches
 from kraft.broker.replication.broker_liveness import BrokerLiveness
+from kraft.broker.replication.context import ReplicationContext
 from kraft.broker.replication.delayed_requests import (
     PartitionOutcomes,
     WaitingDelete,
     WaitingProduce,
-    WaitingRead,
 )
-from kraft.broker.replication.fetch_sessions import FetchSessionCache
 from kraft.broker.replication.isr_changes import IsrChangeQueue
 from kraft.broker.replication.local_changes import LocalPartition, local_changes
 from kraft.broker.replication.messages import (
     NO_EPOCH,
     BrokerFetchRequest,
-    BrokerFetchResponse,
     DeletedRecords,
     EpochEnd,
-    FetchedPartition,
-    FetchPartition,
     IsrChangeResponse,
     IsrProposal,
     ListedOffset,
@@ -48,13 +46,12 @@ from kraft.broker.replication.partition import (
     ALL_IN_SYNC,
     NO_LEADER,
     HostedPartition,
-    ReplicationContext,
 )
 from kraft.broker.replication.ports import LogStore, TopicSettings
-from kraft.broker.replication.read_replicas import preferred_read_replica
+from kraft.broker.replication.replica_counts import ReplicaCounts
 from kraft.broker.replication.replica_fetching import OffsetQuery, ReplicaFetching
+from kraft.broker.replication.replica_moves import UNKNOWN_DIRECTORY, ReplicaMoves
 from kraft.broker.replication.replication_output import (
-    ReplicaDirectory,
     ReplicationAnswer,
     ReplicationOutput,
 )
@@ -95,19 +92,27 @@ class ReplicaManager(PartitionOutcomes):
         self.fetching = ReplicaFetching(
             self.context, self.partitions, settings.fetcher, self._follower_advanced
         )
-        self.sessions = FetchSessionCache(new_session_id, settings.max_fetch_sessions)
         self.isr_queue = IsrChangeQueue()
         self._produces = WaitingOperations()
-        self._fetches = WaitingOperations()
         self._deletes = WaitingOperations()
+        self.fetches = BrokerFetches(self, self.partitions, self.context, settings, new_session_id)
+        self.moves = ReplicaMoves(
+            self.partitions,
+            store,
+            report=lambda directory: self._output.directories.append(directory),
+            before_replacement=self.fetches.settle_no_more,
+        )
         self._id_of_row: dict[int, PartitionId] = {}
         self._hosted_rows: np.ndarray[Any, np.dtype[np.int32]] | None = None
-        self._table: PartitionTable | None = None
+        #: The metadata of the last delta.
+        self._table: TableImage | None = None
         self._output = ReplicationOutput()
         self._now_ms = 0.0
         self._isr_check_at_ms = settings.max_lag_ms / 2
         self._isr_checks: list[PartitionId] = []
         self.is_stopping = False
+        self.counts = ReplicaCounts()
+        self.traffic = self.context.traffic
 
     # -- the driver
 
@@ -119,7 +124,7 @@ class ReplicaManager(PartitionOutcomes):
         output.isr_changes = self.isr_queue.next_request(now_ms)
         output.wake_at_ms = min(
             self._produces.wake_at_ms,
-            self._fetches.wake_at_ms,
+            self.fetches.waiting.wake_at_ms,
             self._deletes.wake_at_ms,
             self.fetching.wake_at_ms,
             self.isr_queue.wake_at_ms,
@@ -127,10 +132,15 @@ class ReplicaManager(PartitionOutcomes):
         )
         return output
 
+    def take_answers(self) -> list[ReplicationAnswer]:
+        """Return the answers since the last call, which `take_output` would return too."""
+        answers, self._output.answers = self._output.answers, []
+        return answers
+
     def tick(self, now_ms: float) -> None:
         """Do what is due: deadlines of waiting requests, checks of ISRs."""
         self._now_ms = now_ms
-        for waiting in (self._produces, self._fetches, self._deletes):
+        for waiting in (self._produces, self.fetches.waiting, self._deletes):
             waiting.expire(now_ms)
         if now_ms >= self._isr_check_at_ms:
             self._isr_check_at_ms = now_ms + self._settings.max_lag_ms / 2
@@ -154,27 +164,26 @@ class ReplicaManager(PartitionOutcomes):
         """Set the time of the next `delta_steps`."""
         self._now_ms = now_ms
 
-    def apply_delta(
-        self, table: PartitionTable, delta: ImageDelta, image: Image, now_ms: float
-    ) -> None:
+    def apply_delta(self, delta: ImageDelta, image: Image, now_ms: float) -> None:
         """Create, delete, lead and follow replicas as the metadata now says."""
         self._now_ms = now_ms
-        for _ in self.delta_steps(table, delta, image):
+        for _ in self.delta_steps(delta, image):
             pass
 
-    def delta_steps(
-        self, table: PartitionTable, delta: ImageDelta, image: Image
-    ) -> Iterator[Sequence[LocalPartition]]:
+    def delta_steps(self, delta: ImageDelta, image: Image) -> Iterator[Sequence[LocalPartition]]:
         """Apply a delta; yield after each partition, and the new ones before the first is applied.
 
         The caller may create the logs of the partitions that it gets before the next step, and
-        serve requests meanwhile; the next delta begins after the last step. ``table`` is the one of
-        ``image``. Replicas are deleted first: a topic of the same name may have been created again.
+        serve requests meanwhile; the next delta begins after the last step. Replicas are deleted
+        first: a topic of the same name may have been created again.
         """
-        self._table = table
+        self._table = image.table
+        if delta.is_renumbered:
+            yield from self._renumber(image.table)
+            return
         context = self.context
         context.brokers.apply_delta(delta)
-        changes = local_changes(table, delta, image, context.broker_id, self._rows())
+        changes = local_changes(delta, image, context.broker_id, self._rows())
         if delta.is_full:
             present = {local.id for local in (*changes.leaders, *changes.followers)}
             gone = [id for id in self.partitions if id not in present]
@@ -193,8 +202,17 @@ class ReplicaManager(PartitionOutcomes):
             for local in partitions:
                 with suppress(StorageError):  # `directory_failed` takes the replica offline.
                     apply(local)
+                    self.counts.note(self.partitions[local.id])
                 yield ()
         self.fetching.remove_idle_fetchers()
+
+    def _renumber(self, table: TableImage) -> Iterator[tuple[()]]:
+        """Note the new rows of the partitions; yield after each."""
+        id_of_row: dict[int, PartitionId] = {}
+        for id in self._id_of_row.values():
+            id_of_row[table.row_of(table.topic_number_by_id(id.topic_id), id.partition)] = id
+            yield ()
+        self._id_of_row, self._hosted_rows = id_of_row, None
 
     def _rows(self) -> np.ndarray[Any, np.dtype[np.int32]]:
         if self._hosted_rows is None or len(self._hosted_rows) != len(self._id_of_row):
@@ -204,6 +222,8 @@ class ReplicaManager(PartitionOutcomes):
     def _delete(self, id: PartitionId) -> None:
         self.fetching.stop(id)
         self.fetching.failed.pop(id, None)
+        self.counts.forget(id)
+        self.moves.moves.pop(id, None)
         if self.partitions.pop(id, None) is not None:
             self._hosted_rows = None
             self._store.delete(id)
@@ -217,7 +237,9 @@ class ReplicaManager(PartitionOutcomes):
             try:
                 stored = self._store.open(local.id, local.topic, assigned)
             except StorageError:
-                opened = HostedPartition(local.id, local.topic, None)
+                # The failed directory: the controller may have to know it.
+                known = UNKNOWN_DIRECTORY if partition is None else partition.directory
+                opened = HostedPartition(local.id, local.topic, None, directory=known)
             else:
                 opened = HostedPartition(
                     local.id,
@@ -227,27 +249,31 @@ class ReplicaManager(PartitionOutcomes):
                     directory=stored.directory,
                 )
             partition = self.partitions[local.id] = opened
+            with suppress(StorageError):  # The move goes on after the next start.
+                self.moves.resume(partition)
         if local.row not in self._id_of_row:
             self._id_of_row[local.row] = local.id
             self._hosted_rows = None
-        if partition.log is not None and partition.directory != assigned:
-            self._output.directories.append(ReplicaDirectory(local.id, partition.directory))
         return partition
 
     def _lead(self, local: LocalPartition) -> None:
         self.fetching.stop(local.id)
+        self.fetches.settle_no_more(local.id)
         partition = self._host(local)
         if partition.log is None:
             partition.become_follower(local.assignment)
+            self.moves.check_directory(partition)
             return
         epoch = partition.leader_epoch
         partition.become_leader(local.assignment, self.context, self._now_ms)
+        self.moves.check_directory(partition)
         if not self._advance(partition) and partition.leader_epoch != epoch:
             self._role_changed(local.id)
 
     def _follow(self, local: LocalPartition) -> None:
         partition = self._host(local)
         is_new_epoch = partition.become_follower(local.assignment)
+        self.moves.check_directory(partition)
         id, leader = local.id, local.assignment.leader
         must_stop = self.is_stopping and (
             leader == NO_LEADER or self.context.broker_id not in local.assignment.isr
@@ -263,16 +289,21 @@ class ReplicaManager(PartitionOutcomes):
 
     def _role_changed(self, id: PartitionId) -> None:
         """Let all requests that wait for a partition look at it again."""
-        for waiting in (self._produces, self._fetches, self._deletes):
-            waiting.changed(id, self._now_ms)
+        if self._produces.count:
+            self._produces.changed(id, self._now_ms)
+        self.fetches.changed(id, self._now_ms)
+        if self._deletes.count:
+            self._deletes.changed(id, self._now_ms)
 
     def directory_failed(self, directory: bytes, now_ms: float) -> None:
-        """Take all replicas in a directory offline (KIP-858)."""
+        """Take all replicas in a directory offline (KIP-858); end the moves from and to it."""
         self._now_ms = now_ms
+        self.moves.directory_failed(directory)
         for partition in list(self.partitions.values()):
             if partition.log is not None and partition.directory == directory:
                 self.fetching.stop(partition.id)
                 partition.take_offline()
+                self.counts.note(partition)
                 self._role_changed(partition.id)
 
     def high_watermarks(self) -> dict[PartitionId, int]:
@@ -292,9 +323,9 @@ class ReplicaManager(PartitionOutcomes):
 
     def _follower_advanced(self, partition: HostedPartition) -> None:
         """Let waiting fetches see what a follower appended: consumers may read from it."""
-        self._fetches.changed(partition.id, self._now_ms)
+        self.fetches.changed(partition.id, self._now_ms)
 
-    def _absence_error(self, id: PartitionId) -> int:
+    def absence_error(self, id: PartitionId) -> int:
         """Return the error for a partition that is not hosted here."""
         table = self._table
         topic = -1 if table is None else table.topic_number_by_id(id.topic_id)
@@ -319,12 +350,18 @@ class ReplicaManager(PartitionOutcomes):
             partition = self.partitions.get(proposal.id)
             if partition is None:
                 continue
-            if not isinstance(outcome, int):
-                if partition.isr_committed(proposal, outcome):
-                    self._advance(partition)
-            elif partition.isr_rejected(proposal, outcome):
-                self.isr_queue.submit(proposal)
-                self.isr_queue.delay(now_ms)
+            if isinstance(outcome, int):
+                self.traffic.failed_isr_updates += 1
+                if partition.isr_rejected(proposal, outcome):
+                    self.isr_queue.submit(proposal)
+                    self.isr_queue.delay(now_ms)
+                continue
+            if partition.is_leader:
+                self.traffic.isr_changed(len(partition.isr), len(outcome.isr))
+            self.fetches.settle_no_more(proposal.id)
+            if partition.isr_committed(proposal, outcome):
+                self._advance(partition)
+            self.counts.note(partition)
 
     # -- Produce
 
@@ -335,60 +372,60 @@ class ReplicaManager(PartitionOutcomes):
         acks: int,
         timeout_ms: float,
         now_ms: float,
-    ) -> None:
+    ) -> bool:
         """Append validated batches; answer ``token`` with ``dict[PartitionId, ProducedPartition]``.
 
-        ``acks``: 0 or 1 answers at once, -1 when all members of the ISR have the batches.
+        ``acks``: 0 or 1 answers at once, -1 when all members of the ISR have the batches. Return
+        whether the request waits; else the driver needs only `take_answers`.
         """
         self._now_ms = now_ms
         if acks not in (ALL_IN_SYNC, 0, 1):
             self._answer(token, {id: ProducedPartition(INVALID_REQUIRED_ACKS) for id in batches})
-            return
+            return False
+        self.traffic.produces += len(batches)
         results: dict[PartitionId, ProducedPartition] = {}
         required: dict[PartitionId, int] = {}
         changed: list[HostedPartition] = []
         for id, batch in batches.items():
             partition = self.partitions.get(id)
             if partition is None:
-                results[id] = ProducedPartition(self._absence_error(id))
+                results[id] = ProducedPartition(self.absence_error(id))
                 continue
             try:
-                log = partition.local_log
-                end = log.end_offset
                 outcome = partition.append(batch, acks, self.context)
-                results[id] = ProducedPartition(
-                    NONE, outcome.first_offset, log.start_offset, None, outcome.append_time_ms
-                )
-                required[id] = outcome.last_offset + 1
-                if log.end_offset != end:
-                    changed.append(partition)
+                start = partition.local_log.start_offset
             except KraftError as error:
+                self.traffic.produce_failed(error.kafka_code)
                 results[id] = ProducedPartition(error.kafka_code, message=str(error))
-        waiting: WaitingProduce | None = None
-        if acks == ALL_IN_SYNC and required:
-            waiting = WaitingProduce(
-                self,
-                results,
-                required,
-                now_ms + timeout_ms,
-                lambda results: self._answer(token, results),
-            )
-            self._produces.add(waiting)
-        else:
-            self._answer(token, results)
+                continue
+            first, time_ms = outcome.first_offset, outcome.append_time_ms
+            results[id] = ProducedPartition(NONE, first, start, None, time_ms)
+            required[id] = outcome.last_offset + 1
+            if not outcome.is_duplicate:
+                changed.append(partition)
+                self.traffic.appended(outcome.last_offset + 1 - first, len(memoryview(batch)))
         for partition in changed:
             if not self._advance(partition):
-                self._fetches.changed(partition.id, now_ms)
-        if waiting is not None:
-            for id in required:
-                self._produces.changed(id, now_ms)
-            if timeout_ms <= 0:
-                self._produces.expire(now_ms)
+                self.fetches.changed(partition.id, now_ms)
+        if acks != ALL_IN_SYNC or not required:
+            self._answer(token, results)
+            return False
+        respond = partial(self._answer, token)
+        waiting = WaitingProduce(self, results, required, now_ms + timeout_ms, respond)
+        is_satisfied = False
+        for id in required:
+            # Asked for each: some partitions may be acknowledged already.
+            is_satisfied = waiting.is_satisfied(id)
+        if is_satisfied or timeout_ms <= 0:
+            waiting.end(now_ms)
+            return False
+        self._produces.add(waiting)
+        return True
 
     def acknowledgement(self, id: PartitionId, required_offset: int) -> int | None:
         partition = self.partitions.get(id)
         if partition is None:
-            return self._absence_error(id)
+            return self.absence_error(id)
         return partition.acknowledgement(required_offset, self.context)
 
     def _answer(self, token: Hashable, response: Any) -> None:
@@ -396,125 +433,28 @@ class ReplicaManager(PartitionOutcomes):
 
     # -- Fetch
 
-    def fetch(self, token: Hashable, request: BrokerFetchRequest, now_ms: float) -> None:
-        """Read for a follower or a consumer; answer ``token`` with a `BrokerFetchResponse`."""
+    def fetch(self, token: Hashable, request: BrokerFetchRequest, now_ms: float) -> bool:
+        """Read for a follower or a consumer; answer ``token`` with a `BrokerFetchResponse`.
+
+        Return False if the driver needs only `take_answers`: a consumer's fetch that does not wait
+        changes nothing else.
+        """
         self._now_ms = now_ms
-        session = self.sessions.begin(request, now_ms)
-        fetches = session.partitions
-        answers = self._read(request, fetches, is_first=True)
-        if (
-            session.error
-            or request.max_wait_ms <= 0
-            or not answers
-            or sum(answer.size for answer in answers) >= request.min_bytes
-            or any(
-                answer.error
-                or answer.diverging_epoch is not None
-                or answer.preferred_read_replica >= 0
-                for answer in answers
-            )
-        ):
-            self._answer(token, session.respond(answers, now_ms))
-            return
+        waits = self.fetches.fetch(request, now_ms, partial(self._answer, token))
+        return waits or request.is_from_follower
 
-        def respond(answers: list[FetchedPartition], now_ms: float) -> None:
-            response: BrokerFetchResponse = session.respond(answers, now_ms)
-            self._answer(token, response)
-
-        self._fetches.add(
-            WaitingRead(
-                self,
-                request,
-                fetches,
-                {answer.id: answer.size for answer in answers if answer.size},
-                now_ms + request.max_wait_ms,
-                respond,
-            )
-        )
-
-    def _read(
-        self, request: BrokerFetchRequest, fetches: Sequence[FetchPartition], *, is_first: bool
-    ) -> list[FetchedPartition]:
-        """Read partitions in order, together at most the request's limit.
-
-        The first batch of the response may exceed every limit, so that a reader makes progress.
-        ``is_first``: note the positions of a follower, once for each request.
-        """
-        left = request.max_bytes
-        at_least_one = True
-        answers = []
-        for fetch in fetches:
-            answer = self._read_one(request, fetch, left, at_least_one=at_least_one)
-            if is_first and request.is_from_follower and not answer.error:
-                answer = self._note_follower(request, fetch, answer)
-            if answer.size:
-                at_least_one = False
-                left = max(0, left - answer.size)
-            answers.append(answer)
-        return answers
-
-    def _read_one(
-        self,
-        request: BrokerFetchRequest,
-        fetch: FetchPartition,
-        max_bytes: int,
-        *,
-        at_least_one: bool,
-    ) -> FetchedPartition:
-        error = 0 if request.error_of is None else request.error_of(fetch.id)
-        partition = self.partitions.get(fetch.id)
-        if error or partition is None:
-            return FetchedPartition(fetch.id, error or self._absence_error(fetch.id))
-        if request.is_from_follower:
-            error = partition.epoch_error(
-                fetch.leader_epoch, needs_leader=True
-            ) or partition.follower_error(request.replica_id, fetch.leader_epoch)
-            if error:
-                return partition.failed_read(error)
-        elif self._settings.is_rack_aware and request.rack_id:
-            preferred = preferred_read_replica(
-                partition, request.rack_id, fetch.fetch_offset, self.context
-            )
-            if preferred is not None:
-                return partition.redirected_read(preferred)
-        try:
-            return partition.read(
-                fetch,
-                max_bytes,
-                from_follower=request.is_from_follower,
-                needs_leader=request.needs_leader,
-                at_least_one=at_least_one,
-            )
-        except KraftError as failure:
-            return partition.failed_read(failure.kafka_code)
-
-    def _note_follower(
-        self, request: BrokerFetchRequest, fetch: FetchPartition, answer: FetchedPartition
-    ) -> FetchedPartition:
-        """Note a follower's position, and what follows for the ISR and the high watermark.
-
-        The answer keeps the high watermark from before, as in Kafka: the next one tells the new.
-        """
-        if answer.diverging_epoch is not None:
-            return answer
-        partition = self.partitions[fetch.id]
-        error = partition.record_fetch(
-            fetch, request.replica_id, request.replica_epoch, self.context, self._now_ms
-        )
-        if error:
-            return partition.failed_read(error)
-        self._propose(partition.expansion(request.replica_id, self.context))
+    def follower_fetched(self, partition: HostedPartition, proposal: IsrProposal | None) -> None:
+        self._propose(proposal)
         if not self._advance(partition):
-            self._deletes.changed(fetch.id, self._now_ms)
-        return answer
+            self._deletes.changed(partition.id, self._now_ms)
 
-    def read_again(self, request: BrokerFetchRequest, fetch: FetchPartition) -> FetchedPartition:
-        return self._read_one(request, fetch, request.max_bytes, at_least_one=True)
+    def awaits_followers(self, id: PartitionId) -> bool:
+        return self._deletes.is_watched(id)
 
-    def read_all(
-        self, request: BrokerFetchRequest, fetches: Sequence[FetchPartition]
-    ) -> list[FetchedPartition]:
-        return self._read(request, fetches, is_first=False)
+    def start_offsets_changed(self, now_ms: float) -> None:
+        """Let fetches see the log start offsets that retention has raised."""
+        self._now_ms = now_ms
+        self.fetches.start_offsets_changed(now_ms)
 
     # -- ListOffsets, OffsetForLeaderEpoch, DeleteRecords
 
@@ -529,7 +469,7 @@ class ReplicaManager(PartitionOutcomes):
         """Answer ListOffsets for one partition."""
         partition = self.partitions.get(id)
         if partition is None:
-            return ListedOffset(self._absence_error(id))
+            return ListedOffset(self.absence_error(id))
         return partition.list_offset(
             timestamp_ms, leader_epoch=leader_epoch, from_follower=from_follower
         )
@@ -538,7 +478,7 @@ class ReplicaManager(PartitionOutcomes):
         """Answer OffsetForLeaderEpoch for one partition."""
         partition = self.partitions.get(id)
         if partition is None:
-            return EpochEnd(self._absence_error(id))
+            return EpochEnd(self.absence_error(id))
         return partition.epoch_end(leader_epoch, epoch)
 
     def delete_records(
@@ -555,7 +495,7 @@ class ReplicaManager(PartitionOutcomes):
         for id, offset in offsets.items():
             partition = self.partitions.get(id)
             if partition is None:
-                results[id] = DeletedRecords(self._absence_error(id))
+                results[id] = DeletedRecords(self.absence_error(id))
                 continue
             try:
                 requested[id], _ = partition.delete_records(offset, self.context)
@@ -564,24 +504,20 @@ class ReplicaManager(PartitionOutcomes):
         if not requested:
             self._answer(token, results)
             return
-        self._deletes.add(
-            WaitingDelete(
-                self,
-                results,
-                requested,
-                now_ms + timeout_ms,
-                lambda results: self._answer(token, results),
-            )
-        )
+        respond = partial(self._answer, token)
+        self._deletes.add(WaitingDelete(self, results, requested, now_ms + timeout_ms, respond))
         for id in requested:
-            self._fetches.changed(id, now_ms)
+            self.fetches.changed(id, now_ms)
             self._deletes.changed(id, now_ms)
 
     def deletion(self, id: PartitionId, requested: int) -> DeletedRecords | None:
         partition = self.partitions.get(id)
         if partition is None:
-            return DeletedRecords(self._absence_error(id))
-        return partition.deletion(requested, self.context)
+            return DeletedRecords(self.absence_error(id))
+        try:
+            return partition.deletion(requested, self.context)
+        except StorageError as error:
+            return DeletedRecords(error.kafka_code)
 
     # -- responses of leaders
 

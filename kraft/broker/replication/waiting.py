@@ -24,7 +24,7 @@ class WaitingOperation(ABC):
     __slots__ = ("deadline_ms", "is_ended", "watched")
 
     def __init__(self, watched: Iterable[PartitionId], deadline_ms: float) -> None:
-        self.watched = tuple(watched)
+        self.watched = list(watched)
         self.deadline_ms = deadline_ms
         self.is_ended = False
 
@@ -69,6 +69,11 @@ class WaitingOperations:
             self._watchers.setdefault(partition, {})[id(operation)] = operation
         heappush(self._deadlines, (operation.deadline_ms, self._order, operation))
         self.count += 1
+
+    def watch(self, operation: WaitingOperation, partition: PartitionId) -> None:
+        """Let an operation that waits watch another partition."""
+        operation.watched.append(partition)
+        self._watchers.setdefault(partition, {})[id(operation)] = operation
 
     def changed(self, partition: PartitionId, now_ms: float) -> None:
         """End the operations that a change of ``partition`` satisfies."""

@@ -180,9 +180,10 @@ class CallbackLimits:
 
 
 def _has_other_cluster(delta: ImageDelta) -> bool:
-    """Return whether topics, partitions or brokers changed."""
+    """Return whether topics, partitions or brokers changed, or the image needs fewer rows."""
     return bool(
         delta.is_full
+        or delta.is_renumbered
         or delta.changes.get("broker")
         or delta.topics_added
         or delta.topics_removed

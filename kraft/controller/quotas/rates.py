@@ -3,9 +3,9 @@
 Values are summed up in windows. A window ends with the first value after its length; the rate is
 the sum of the windows that have a value within the last ``window_count`` lengths, divided by their
 time. The time counts as at least ``window_count - 1`` whole windows, so that the rate does not jump
-when a client begins.
+when a client begins; that of the replication counts as at least one window.
 
-Sources: Kafka's ``Rate``, ``SampledStat``, ``WindowedSum``, ``QuotaUtils`` (4.3.1).
+Sources: Kafka's ``Rate``, ``SimpleRate``, ``SampledStat``, ``WindowedSum``, ``QuotaUtils`` (4.3.1).
 """
 
 from __future__ import annotations
@@ -45,12 +45,18 @@ class MeasuredRate(NamedTuple):
 
 
 class WindowedRate:
-    """The rate of one quantity over ``window_count`` windows of ``window_ms``."""
+    """The rate of one quantity over ``window_count`` windows of ``window_ms``.
 
-    __slots__ = ("_current", "_window_count", "_window_ms", "_windows")
+    ``least_windows`` is the time that counts from the first value on; None for Kafka's ``Rate``.
+    """
 
-    def __init__(self, window_count: int, window_ms: float) -> None:
+    __slots__ = ("_current", "_least_windows", "_window_count", "_window_ms", "_windows")
+
+    def __init__(
+        self, window_count: int, window_ms: float, *, least_windows: int | None = None
+    ) -> None:
         self._window_count = window_count
+        self._least_windows = least_windows
         self._window_ms = window_ms
         self._windows: list[_WindowSum] = []
         self._current = 0
@@ -81,9 +87,12 @@ class WindowedRate:
             if now_ms - window.last_ms >= self._window_count * length_ms:
                 window.reset(now_ms)
         elapsed_ms = now_ms - min(window.start_ms for window in windows)
-        missing = self._window_count - 1 - int(elapsed_ms // length_ms)
-        if missing > 0:
-            elapsed_ms += missing * length_ms
+        if self._least_windows is not None:
+            elapsed_ms = max(elapsed_ms, self._least_windows * length_ms)
+        else:
+            missing = self._window_count - 1 - int(elapsed_ms // length_ms)
+            if missing > 0:
+                elapsed_ms += missing * length_ms
         elapsed_ms = max(elapsed_ms, 1.0)
         total = sum(window.total for window in windows)
         return MeasuredRate(total / (elapsed_ms / 1000), elapsed_ms)

@@ -161,18 +161,14 @@ class QuorumController:
     def prepare_compaction(self) -> bool:
         """Copy some live rows, for one to two milliseconds; return whether more are left.
 
-        Begin if `is_compaction_due`, with all committed. Raises InvalidRequestError while an image
-        of an earlier state is in use.
+        Begin if `is_compaction_due`, with all committed.
         """
         if self._compaction is None:
             self._compaction = self._begin_compaction()
         return self._compaction.step(ROWS_COPIED_AT_ONCE)
 
     def compact(self, now_ms: float) -> None:
-        """Drop the rows of removed partitions: what `prepare_compaction` has left of it, or all.
-
-        Raises InvalidRequestError while an image of the table is in use; then begin anew.
-        """
+        """Drop the rows of removed partitions: what `prepare_compaction` has left of it, or all."""
         compaction, self._compaction = self._compaction, None
         if compaction is None:
             compaction = self._begin_compaction()

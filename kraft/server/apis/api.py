@@ -257,10 +257,12 @@ def handler_of(
     a broker's are `BROKER_OPERATIONS`.
     """
 
+    name = api.api.name
+
     async def answer(header: RequestHeader, body: Body, peer: PeerIdentity) -> HandlerAnswer:
         context = CallContext(
             header.version,
-            api.api.name,
+            name,
             peer.principal,
             java_host(peer.address),
             client_id=header.client_id or "",
@@ -272,7 +274,7 @@ def handler_of(
             correlation=header.correlation,
         )
         reply = await api.reply(context, body)
-        errors[api.api.name, reply.error] += 1
+        errors[name, reply.error] += 1
         return HandlerAnswer(reply.body, reply.throttle_ms)
 
     return Handler(

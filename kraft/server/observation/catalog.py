@@ -10,8 +10,8 @@ program, the module prints the table of that page; a test compares the two. Call
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
 
 from kraft.controller.runtime.event_queue import DurationHistogram
 from kraft.controller.runtime.requests import HEARTBEAT
@@ -543,8 +543,13 @@ METRICS: tuple[Metric, ...] = tuple(_metrics())
 
 def metric_table() -> str:
     """Return the metrics as a Markdown table."""
+    return table_of(METRICS)
+
+
+def table_of(metrics: Iterable[ExportedMetric[Any]]) -> str:
+    """Return a Markdown table of metrics."""
     lines = ["| metric | type | value | Kafka's MBean and attribute |", "|---|---|---|---|"]
-    for metric in METRICS:
+    for metric in metrics:
         labels = ",".join(metric.label_names)
         name = f"{metric.name}{{{labels}}}" if labels else metric.name
         keys = "".join(f",{label}=*" for label in metric.labels)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 from prometheus_client.core import Metric as Family
 from prometheus_client.exposition import generate_latest
@@ -15,10 +16,12 @@ from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
 from kraft.server.driver import now_ms
-from kraft.server.observation.catalog import METRICS, Metric, Reading
-from kraft.server.observation.metric_names import MetricKind, Summary
+from kraft.server.observation.catalog import METRICS, Reading
+from kraft.server.observation.metric_names import ExportedMetric, MetricKind, Summary
 from kraft.server.observation.observed_node import ObservedNode, count_partitions
 
+#: The domain of metrics that a broker alone does not show.
+OF_CONTROLLERS = "kafka.controller:"
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -41,7 +44,16 @@ async def exposition(node: ObservedNode) -> bytes:
 
 def read_families(reading: Reading) -> list[Family]:
     """Read the present values of all metrics."""
-    return [_family(metric, reading) for metric in METRICS]
+    node = reading.node
+    families = [
+        _family(metric, reading)
+        for metric in METRICS
+        if node.config.is_controller or not metric.mbean.startswith(OF_CONTROLLERS)
+    ]
+    for part in node.parts:
+        read = part.reading(reading.now_ms)
+        families += [_family(metric, read) for metric in part.metrics]
+    return families
 
 
 def _text(families: list[Family]) -> bytes:
@@ -49,7 +61,7 @@ def _text(families: list[Family]) -> bytes:
     return generate_latest(_Families([*families, *process.collect()]))
 
 
-def _family(metric: Metric, reading: Reading) -> Family:
+def _family(metric: ExportedMetric[Any], reading: Any) -> Family:
     is_counter = metric.kind is MetricKind.COUNTER
     # A family of counters is named without the suffix of its samples.
     family = Family(

@@ -2,8 +2,8 @@
 
 *Healthy*: the event loop answers, and the disk completes writes. A supervisor may restart a node
 that is not healthy. *Ready*: the node follows the log of the quorum without a gap, has applied the
-committed records, is a voter or observer as configured, and is registered if it should be. Called
-by `routes`.
+committed records, is a voter or observer as configured, and is registered if it should be; its
+broker serves clients. Called by `routes`.
 """
 
 from __future__ import annotations
@@ -45,7 +45,12 @@ def readiness(node: ObservedNode) -> tuple[list[str], dict[str, Any]]:
     unregistered = node.why_unregistered()
     if unregistered is not None:
         reasons.append(unregistered)
+    details: dict[str, Any] = {}
+    for part in node.parts:
+        reasons += part.unready_reasons()
+        details |= part.details()
     return reasons, {
+        **details,
         "node_id": node.config.node_id,
         "role": node.role.name.lower(),
         "is_voter": raft.is_voter,

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -29,6 +29,7 @@ from kraft.server.controller import ControllerRunner
 from kraft.server.disk.writer import WriterThread
 from kraft.server.driver import Driver, now_ms
 from kraft.server.observation.election_counts import ElectionCounter
+from kraft.server.observation.metric_names import ExportedMetric
 from kraft.server.observation.quantiles import RecentQuantiles
 from kraft.server.recent_times import RecentRate
 
@@ -39,6 +40,20 @@ ROWS_AT_ONCE = 100_000
 def no_registration() -> str | None:
     """The check of a node that is not expected to be registered."""
     return None
+
+
+class ObservedPart(Protocol):
+    """A part of a node with metrics of its own: its broker. They read what `reading` returns."""
+
+    metrics: tuple[ExportedMetric[Any], ...]
+
+    def reading(self, now_ms: float) -> Any: ...
+
+    def unready_reasons(self) -> list[str]:
+        """Return why the part is not ready; empty: it is."""
+
+    def details(self) -> dict[str, Any]:
+        """Return what ``/readyz`` shows of the part."""
 
 
 @dataclass(slots=True)
@@ -56,6 +71,7 @@ class ObservedNode:
     runner: ControllerRunner
     listener: Listener
     why_unregistered: Callable[[], str | None] = no_registration
+    parts: Sequence[ObservedPart] = ()
     rates: defaultdict[str, RecentRate] = field(init=False)
     quantiles: defaultdict[str, RecentQuantiles] = field(init=False)
     #: Register it as a publisher of images.

@@ -30,7 +30,7 @@ from kraft.security.authorizer import Authorizer
 from kraft.security.principals import ANONYMOUS, KafkaPrincipal
 from kraft.server.apis.api import AnyApi, CallContext
 from kraft.simulation.replica_log import ReplicaLog
-from tests.unit.broker.replication.brokers import DIRECTORY, JoinedBroker, JoinedBrokers
+from tests.harness.joined_brokers import DIRECTORY, JoinedBroker, JoinedBrokers
 
 OFFSETS_ID = Uuid(b"o" * 16)
 LISTENER = "PLAINTEXT"

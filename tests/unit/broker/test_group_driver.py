@@ -522,6 +522,26 @@ def test_offsets_of_deleted_topics_are_removed() -> None:
     run(scenario)
 
 
+def test_a_compaction_of_the_table_changes_no_coordinator() -> None:
+    async def scenario() -> None:
+        brokers = OffsetsBrokers(1)
+        brokers.create_topic("gone", Uuid(b"g1" * 8))
+        await brokers.create_offsets_topic(1)
+        brokers.create_topic("t", Uuid(b"t1" * 8))
+        broker = brokers[1]
+        assert commit_code(await answer(broker, commit(3, "t"))) == 0
+        led = broker.groups._led[0]
+        brokers.append(records.RemoveTopic(topic_id=Uuid(b"g1" * 8)))
+        broker.joined.compact()
+        assert broker.groups._led[0] is led
+        assert await offset_of(broker, topic="t") == 3
+        brokers.append(records.RemoveTopic(topic_id=Uuid(b"t1" * 8)))
+        assert await offset_of(broker, topic="t") is None
+        brokers.close()
+
+    run(scenario)
+
+
 def test_a_failed_directory_resigns() -> None:
     async def scenario() -> None:
         brokers = OffsetsBrokers(1, 2)

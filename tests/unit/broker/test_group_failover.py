@@ -5,8 +5,13 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 
+from kraft.broker.groups import OFFSETS_TOPIC
+from kraft.broker.replica_mover import WantedMove
+from kraft.broker.replication.partition import HostedPartition
+from kraft.broker.replication.ports import ReplicatedLog
 from kraft.protocol.heartbeat import HEARTBEAT, HeartbeatRequestData, HeartbeatResponseData
 from kraft.protocol.join_group import JOIN_GROUP, JoinGroupResponseData
 from kraft.protocol.sync_group import (
@@ -15,6 +20,7 @@ from kraft.protocol.sync_group import (
     SyncGroupRequestData,
     SyncGroupResponseData,
 )
+from tests.harness.data_brokers import until
 from tests.harness.group_cluster import GroupCluster
 from tests.harness.group_requests import join
 
@@ -82,6 +88,36 @@ def test_a_stable_group_survives_a_restart_of_its_only_broker(tmp_path: Path) ->
             )
             assert beat.error_code == 0
             assert await cluster.offset() == 5
+        cluster.close()
+
+    run(scenario)
+
+
+def _has_other_log(partition: HostedPartition, log: ReplicatedLog) -> bool:
+    return partition.local_log is not log
+
+
+def test_coordinators_keep_their_groups_when_the_log_moves_to_another_directory(
+    tmp_path: Path,
+) -> None:
+    async def scenario() -> None:
+        cluster = GroupCluster(tmp_path, 1, directories=2)
+        await cluster.start()
+        await cluster.create(1)
+        assert await cluster.commit(1) == 0
+        broker, groups = cluster.data[1], cluster.groups[1]
+        id = broker.id_of(OFFSETS_TOPIC)
+        led = dict(groups._led)
+        for offset in (2, 3):
+            old = broker.partition(id).local_log
+            here = broker.partition(id).directory
+            (target,) = (each for each in broker.logs.directories if each.id != here)
+            wanted = WantedMove(OFFSETS_TOPIC, 0, id, target.path)
+            assert await broker.driver.mover.alter([wanted]) == {(OFFSETS_TOPIC, 0): 0}
+            await until(partial(_has_other_log, broker.partition(id), old))
+            assert await cluster.commit(offset) == 0
+            assert await cluster.offset() == offset
+        assert groups._led == led
         cluster.close()
 
     run(scenario)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -44,7 +45,7 @@ def in_service() -> LifecycleState:
     """Return the state of a broker that is unfenced, at time 0."""
     facts = LifecycleState(2000)
     facts.registered(10)
-    facts.published(11)
+    facts.applied(11)
     facts.beaten(CAUGHT_UP, 0)
     facts.loaded()
     facts.sent()
@@ -53,15 +54,29 @@ def in_service() -> LifecycleState:
     return facts
 
 
+def test_changed_cordoned_directories_are_told_at_once() -> None:
+    facts = in_service()
+    assert facts.heartbeat(5).cordoned_log_dirs is None
+    facts.set_cordoned([OWN])
+    assert facts.due_ms == 0
+    assert facts.heartbeat(5).cordoned_log_dirs == [OWN]
+    facts.sent()
+    facts.beaten(UNFENCED, 100)
+    facts.set_cordoned([OWN])
+    assert facts.due_ms == 2100, "nothing has changed"
+    facts.set_cordoned(None)
+    assert facts.heartbeat(5).cordoned_log_dirs is None
+
+
 def test_a_broker_is_in_service_once_its_metadata_have_its_registration() -> None:
     facts = LifecycleState(2000)
     facts.registered(10)
     facts.sent()
     facts.beaten(BrokerHeartbeatResponseData(), 100)
     assert (facts.state, facts.due_ms) == (BrokerState.STARTING, 2100)
-    facts.published(10)
+    facts.applied(10)
     assert facts.due_ms == 2100, "offset 10, the registration, is not applied"
-    facts.published(11)
+    facts.applied(11)
     assert facts.due_ms == 0
     beat = facts.heartbeat(5)
     assert (beat.current_metadata_offset, beat.broker_epoch, beat.want_fence) == (10, 10, True)
@@ -114,6 +129,16 @@ def test_a_controlled_shutdown_ends_when_the_controller_says_so() -> None:
     assert (facts.state, facts.due_ms) == (BrokerState.SHUTTING_DOWN, NEVER)
 
 
+def test_a_stopping_broker_asks_again_soon_but_once() -> None:
+    facts = in_service()
+    facts.begin_controlled_shutdown()
+    for due_ms in (50, 2050, 4050):
+        asked_ms = facts.due_ms
+        facts.sent()
+        facts.beaten(UNFENCED, asked_ms)
+        assert facts.due_ms == due_ms
+
+
 def test_a_broker_that_never_served_leaves_at_once() -> None:
     facts = LifecycleState(2000)
     facts.registered(10)
@@ -146,6 +171,7 @@ def lifecycle_over(
         channel,
         heartbeat_interval_ms=200,
         registration_timeout_ms=registration_timeout_ms,
+        applied_offset=lambda: sys.maxsize,
     )
 
 
@@ -161,7 +187,7 @@ class Registered:
             log_dirs=(OWN, LOST),
         )
         assert node.controller is not None
-        node.controller.publishing.images.register(self.lifecycle, Phase.METADATA_CACHE)
+        node.controller.publishing.images.register(self.lifecycle, Phase.HEARTBEATS)
 
     async def serve(self) -> int:
         epoch = await self.lifecycle.register()

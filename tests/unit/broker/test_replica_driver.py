@@ -117,7 +117,8 @@ def test_too_few_replicas_in_sync_reject_acks_all(tmp_path: Path) -> None:
         id = await created(cluster, min_insync_replicas="3")
         cluster.links.cut.add((3, 1))
         assert (await produce(cluster[1], id, acks=LEADER)).error == NONE
-        await until(lambda: cluster.isr(id) == {1, 2})
+        # The leader itself must have heard of it.
+        await until(lambda: cluster[1].partition(id).isr == {1, 2})
         assert (await produce(cluster[1], id)).error == NOT_ENOUGH_REPLICAS
         assert (await produce(cluster[1], id, acks=LEADER)).error == NONE
         assert cluster[1].partition(id).high_watermark == 0
@@ -145,6 +146,7 @@ def test_a_new_leader_cuts_what_the_old_one_had_alone(tmp_path: Path) -> None:
         leader = cluster.state_of(id)["leader"]
         assert leader in (2, 3)
         cluster.beat(1)
+        await cluster.settle()
         assert (await produce(cluster[leader], id)).base_offset == 1
         await until(lambda: cluster.isr(id) == {1, 2, 3})
         assert cluster[1].content(id) == cluster[2].content(id) == cluster[3].content(id)
@@ -313,6 +315,44 @@ def test_a_fetch_that_cannot_read_fails_alone(
         assert fetched == {first: KAFKA_STORAGE_ERROR, second: NONE}
 
     run(tmp_path, scenario, 1)
+
+
+@pytest.mark.parametrize("failing", ["leader", "follower"])
+def test_a_directory_that_fails_within_a_request_stops_only_its_own_partitions(
+    failing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The manager hears of the directory only afterwards, and uses its other logs until then."""
+
+    async def scenario(cluster: DataCluster) -> None:
+        topic_id = await cluster.create("t", *([1, 2] for _ in range(6)))
+        leader, follower = cluster[1], cluster[2]
+        broker = leader if failing == "leader" else follower
+        ids = [PartitionId(bytes(topic_id), index) for index in range(6)]
+        last = broker.partition(ids[-1]).local_log
+        assert isinstance(last, PartitionLog)
+        directory = last.directory
+        kept = [id for id in ids if broker.partition(id).directory != directory.id]
+        assert len(kept) == 3
+        name = f"append_as_{failing}"
+        append = getattr(PartitionLog, name)
+
+        def failing_append(log: PartitionLog, *given: Any) -> Any:
+            if log is last:
+                directory.fail(StorageError("a failing disk"))
+                raise directory.offline_error()
+            return append(log, *given)
+
+        monkeypatch.setattr(PartitionLog, name, failing_append)
+        batches = {id: produced() for id in ids}
+        answers = await leader.driver.produce(batches, LEADER, 5_000.0)
+        assert all(answers[id].error == NONE for id in kept)
+        await until(lambda: broker.partition(ids[-1]).log is None)
+        for id in kept:
+            assert (await produce(leader, id)).error == NONE
+            assert leader.content(id) == follower.content(id)
+
+    run(tmp_path, scenario, 1, 2, directories=2)
+    assert "a request of the replication failed" not in caplog.text
 
 
 def test_a_log_that_cannot_be_opened_does_not_stop_the_metadata(

@@ -20,21 +20,24 @@ def leader_of(image: Image) -> int:
     return leader
 
 
-def test_the_metadata_cache_is_called_last_and_replicas_first() -> None:
+def test_publishers_are_called_in_kafkas_order() -> None:
+    """``BrokerMetadataPublisher.onMetadataUpdate``, then the offset of the heartbeats."""
     lab = PublishedCluster()
-    lab.register("cache", Phase.METADATA_CACHE)
+    lab.register("heartbeats", Phase.HEARTBEATS)
     lab.register("quotas")
     lab.register("groups", Phase.COORDINATORS)
     lab.register("transactions", Phase.COORDINATORS)
     lab.register("replicas", Phase.REPLICA_MANAGER)
+    lab.register("cache", Phase.METADATA_CACHE)
     lab.append(*BASE)
     lab.publish()
     assert [name for name, _ in lab.deltas] == [
+        "cache",
         "replicas",
         "groups",
         "transactions",
         "quotas",
-        "cache",
+        "heartbeats",
     ]
 
 
@@ -124,11 +127,11 @@ def test_an_aborted_transaction_changes_nothing() -> None:
 def test_a_failed_publisher_is_reported_and_the_others_are_called() -> None:
     lab = PublishedCluster()
     bad = lab.register("bad")
-    lab.register("cache", Phase.METADATA_CACHE)
+    lab.register("last", Phase.HEARTBEATS)
     bad.fails = True
     lab.append(*BASE)
     lab.publish()
-    assert [name for name, _ in lab.deltas] == ["bad", "cache"]
+    assert [name for name, _ in lab.deltas] == ["bad", "last"]
     assert lab.publishing.fault_counts == {"bad": 1}
     assert [(name, str(error)) for name, error in lab.faults] == [("bad", "bad fails")]
 
@@ -136,7 +139,7 @@ def test_a_failed_publisher_is_reported_and_the_others_are_called() -> None:
 def test_a_failed_publisher_gets_a_full_delta_next_time() -> None:
     lab = PublishedCluster()
     bad = lab.register("bad")
-    lab.register("cache", Phase.METADATA_CACHE)
+    lab.register("last", Phase.HEARTBEATS)
     lab.append(*BASE)
     lab.publish()
     bad.fails = True
@@ -151,13 +154,13 @@ def test_a_failed_publisher_gets_a_full_delta_next_time() -> None:
     lab.publish()
     assert [(name, delta.is_full) for name, delta in lab.deltas] == [
         ("bad", True),
-        ("cache", True),
+        ("last", True),
         ("bad", False),
-        ("cache", False),
+        ("last", False),
         ("bad", True),
-        ("cache", False),
+        ("last", False),
         ("bad", False),
-        ("cache", False),
+        ("last", False),
     ]
 
 
@@ -177,6 +180,31 @@ def test_a_later_publisher_gets_a_full_delta_without_waiting_for_a_change() -> N
         lab.publishing.unregister(late)
     with pytest.raises(InvalidRequestError, match="cache is registered already"):
         lab.register("cache")
+
+
+def test_after_a_compaction_a_delta_says_that_only_numbers_changed() -> None:
+    lab = PublishedCluster()
+    lab.register("cache")
+    other = records.Topic(name="b", topic_id=OTHER)
+    lab.append(other, *BASE, records.RemoveTopic(topic_id=OTHER))
+    first = lab.publish().image
+    lab.cluster.compact()
+    late = lab.register("late")
+    lab.publishing.publish_renumbered()
+    (_, renumbered), (_, full) = lab.deltas[1:]
+    assert (renumbered.is_full, renumbered.is_renumbered) == (False, True)
+    assert (full.is_full, full.is_renumbered) == (True, False)
+    assert len(renumbered.rows_changed) == 0
+    assert renumbered.rows_added == renumbered.topics_added == renumbered.topics_removed == []
+    assert renumbered.changes == {}
+    assert renumbered.before is first
+    for image, number in ((first, 1), (renumbered.image, 0)):
+        assert image.table.topic_number("a") == number
+        assert image._replace(table=first.table) == first
+    lab.publishing.unregister(late)
+    lab.append(change(2))
+    delta = lab.publish()
+    assert (delta.is_renumbered, list(delta.rows_changed)) == (False, [0])
 
 
 def test_after_a_loaded_snapshot_every_publisher_gets_a_full_delta() -> None:

@@ -16,7 +16,7 @@ from kraft.metadata.snapshots import save_snapshot
 from kraft.records import Record, Uuid
 from kraft.records.batches import encode_control_records, encode_records
 from kraft.records.control import KRaftVersion, LeaderChange
-from tests.harness.publishing import BASE, TOPIC, PublishedCluster, change
+from tests.harness.publishing import BASE, OTHER, TOPIC, PublishedCluster, change
 
 ONE_AT_A_TIME = SliceSize(steps=1, records=1, bytes=1, keys=1)
 
@@ -98,7 +98,25 @@ def test_the_control_records_of_the_quorum_are_included(tmp_path: Path) -> None:
     assert SnapshotReader(data).info.control_record_count == 3
 
 
-def test_compaction_waits_for_the_end_of_a_generation() -> None:
+def test_a_generation_goes_on_with_the_old_rows_after_a_compaction(tmp_path: Path) -> None:
+    lab = PublishedCluster()
+    lab.append(
+        *(BASE[0], records.Topic(name="gone", topic_id=OTHER), *partitions(OTHER, [0, 1])),
+        *(*BASE[1:], *partitions(TOPIC, [1, 2, 5]), records.Config(2, "a", "k", "v")),
+    )
+    expected = saved(lab.cluster, tmp_path)
+    made = SnapshotGeneration(lab.publish().image, timestamp_ms=9, slice_size=ONE_AT_A_TIME)
+    pieces = []
+    for _ in range(8):
+        pieces += made.next_slice() or []
+    lab.append(records.RemoveTopic(topic_id=OTHER), change(2))
+    lab.publishing.forget_image()
+    lab.cluster.compact()
+    lab.append(records.RemoveTopic(topic_id=TOPIC))
+    assert b"".join(pieces) + all_of(made) == expected
+
+
+def test_a_generation_keeps_the_journal_until_its_end() -> None:
     lab = PublishedCluster()
     lab.append(*BASE, records.RemoveTopic(topic_id=TOPIC))
     image = lab.publish().image

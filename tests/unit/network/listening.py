@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import resource
 import ssl
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 import uvloop
@@ -16,7 +17,8 @@ from kraft._core.bytes.file_slice import FileSlice
 from kraft.network.admission import Standing, standing_of
 from kraft.network.authentication import ListenerSecurity
 from kraft.network.handler import Handler, HandlerAnswer
-from kraft.network.listener import BACKLOG, Limits
+from kraft.network.listener import Limits
+from kraft.network.server_connection import ServerConnection
 from kraft.network.transport import Transport, TransportConfig
 from kraft.protocol.api_versions import NodeFeatures
 from kraft.protocol.describe_quorum import DESCRIBE_QUORUM
@@ -120,7 +122,6 @@ class Node:
     gathers_beats: bool = False
     #: Heartbeats whose handler was cancelled.
     cancelled_beats: int = 0
-    backlog: int = BACKLOG
     #: What handlers answer instead of an echo.
     pieces: list[bytes | memoryview | FileSlice] | None = None
 
@@ -216,7 +217,6 @@ def play(request: pytest.FixtureRequest) -> Callable[..., None]:
             (Endpoint(LISTENER, "127.0.0.1", 0),),
             limits=limits,
             security={LISTENER: node.security},
-            backlog=node.backlog,
             has_data_loop=has_data_loop,
         )
         handlers = {
@@ -240,6 +240,19 @@ def play(request: pytest.FixtureRequest) -> Callable[..., None]:
             runner.run(run(scenario, limits or Limits(), **options))
 
     return play
+
+
+def tasks_of_requests(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """Return a list that will have the task of each request, None where it needs none."""
+    started: list[object] = []
+    start = ServerConnection._start
+
+    def noted(self: ServerConnection, work: Coroutine[Any, Any, None]) -> None:
+        start(self, work)
+        started.append(self._task)
+
+    monkeypatch.setattr(ServerConnection, "_start", noted)
+    return started
 
 
 async def until(look: Callable[[], object]) -> None:

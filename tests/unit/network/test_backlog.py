@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -35,4 +36,21 @@ def test_connections_that_arrive_together_find_room_in_the_backlog(
             await until(lambda: len(node.transport.listener.connections) == _BURST)
             await node.still_serves()
 
-    play(scenario, backlog=1024)
+    play(scenario)
+
+
+def test_a_loop_that_is_busy_accepts_many_connections_at_a_time(play: Callable[..., None]) -> None:
+    """libuv accepts one a turn: a controller with a thousand brokers took a hundred a second."""
+
+    async def scenario(node: Node) -> None:
+        at = node.transport.endpoints[0]
+        with ExitStack() as stack:
+            for _ in range(_BURST):
+                stack.enter_context(socket.create_connection((at.host, at.port)))
+            turns = 0
+            while len(node.transport.listener.connections) < _BURST:
+                turns += 1
+                await asyncio.sleep(0)
+            assert turns < _BURST / 4
+
+    play(scenario)

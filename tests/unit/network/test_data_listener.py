@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from kraft.network.data_connection import DataConnection
 from kraft.network.data_listener import DataListener
 from kraft.network.listener import Limits
 from kraft.protocol.headers import request_frame
@@ -126,6 +127,28 @@ def test_hostile_peers_under_few_descriptors(play: Callable[..., None]) -> None:
         await good.echo()
 
     play(scenario, Limits(max_connections=20, max_request_memory=4 << 20))
+
+
+@on_data_loops
+def test_a_connection_that_is_held_passes_on_no_request(play: Callable[..., None]) -> None:
+    async def scenario(node: Node) -> None:
+        client = await node.client()
+        await client.echo()
+        data = data_of(node).data
+        (held,) = node.transport.listener.connections
+        assert isinstance(held, DataConnection)
+        other = await node.client()
+        held.hold()
+        received = data.bytes_in + len(REQUEST)
+        await client.send(REQUEST)
+        await until(lambda: data.bytes_in == received)
+        # The loop reports the events of the first connection before those of the second.
+        await other.echo()
+        assert len(node.senders) == 2
+        held.release()
+        assert await client.frame() == (8).to_bytes(4, "big") + b"cba"
+
+    play(scenario)
 
 
 @on_data_loops

@@ -23,11 +23,13 @@ from kraft.protocol.vote import VOTE
 from kraft.raft import rpc as m
 from kraft.raft.voters import KRaftVersionRange, ReplicaKey
 from tests.unit.network.listening import (
+    BROKER_HEARTBEAT,
     CREATE_TOPICS,
     VOTE_REQUEST,
     Node,
     play,
     settle,
+    tasks_of_requests,
     until,
 )
 
@@ -74,6 +76,39 @@ def test_a_request_waits_for_the_previous_response(play: Callable[..., None]) ->
             await until(lambda count=count: len(node.received) == count)
             node.answer(node.received[-1])
             assert (await client.answer())[0] == count
+
+    play(scenario, is_quick=False)
+
+
+def test_a_request_to_a_handler_without_a_wait_needs_no_task(
+    play: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started = tasks_of_requests(monkeypatch)
+
+    async def scenario(node: Node) -> None:
+        client = await node.client()
+        await client.echo()
+        await client.echo(b"large" * 10_000)
+        assert started == [None, None]
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("size", [5, 20_000])
+def test_a_quick_request_is_answered_after_the_slow_one_before_it(
+    play: Callable[..., None], size: int
+) -> None:
+    async def scenario(node: Node) -> None:
+        client, body = await node.client(), b"a" * size
+        slow = request_frame(CREATE_TOPICS, 2, 1, "x", body)
+        quick = request_frame(BROKER_HEARTBEAT, 2, 2, "x", body)
+        await client.send(slow + quick + quick)
+        await until(lambda: node.senders)
+        await settle()
+        assert not node.beats
+        node.may_echo.set()
+        correlations = [int.from_bytes((await client.frame())[:4], "big") for _ in range(3)]
+        assert correlations == [1, 2, 2]
 
     play(scenario, is_quick=False)
 

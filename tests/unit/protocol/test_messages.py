@@ -25,6 +25,7 @@ from kraft.protocol.apis import BROKER_RPCS, RPC_BY_KEY, RPCS
 from kraft.protocol.create_topics import CreatedTopicData, CreateTopicsResponseData
 from kraft.protocol.delete_topics import DeletedTopicData, DeleteTopicsResponseData
 from kraft.protocol.headers import Api
+from kraft.protocol.metadata import MetadataRequestData
 from tests.reference.generated_structs import shapes, structs
 
 ALL_RPCS = (*RPCS, *BROKER_RPCS)
@@ -240,3 +241,14 @@ def test_every_bit_of_a_nan_is_kept() -> None:
     bits = bytes.fromhex("7ff8000000000001")
     body = bytes.fromhex("00000001 00000000 00000001 0001 61") + bits + b"\0\0"
     assert AlterClientQuotasRequestData.decode(body, 0).encode(0) == body
+
+
+def test_librdkafkas_question_for_all_topics_is_read_as_kafka_reads_it() -> None:
+    """Metadata 13 of librdkafka 2.16: the count of topics has four bytes instead of one."""
+    body = bytes.fromhex("00000000010000")
+    asked = MetadataRequestData.decode_prefix(body, 13)
+    assert asked == MetadataRequestData(None, allow_auto_topic_creation=False)
+    with pytest.raises(CorruptRecordError, match="3 bytes are left over"):
+        MetadataRequestData.decode(body, 13)
+    with pytest.raises(CorruptRecordError):
+        MetadataRequestData.decode_prefix(body[:3], 13)

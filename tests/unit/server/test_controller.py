@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -215,13 +216,14 @@ def test_a_stopped_node_takes_no_further_turn(run_scenario: RunScenario, tmp_pat
 
 
 class CountsDeltas:
-    """A publisher that counts the full deltas, and keeps none."""
+    """A publisher that counts deltas, and keeps none."""
 
     name = "counts"
-    full = 0
+    full = renumbered = 0
 
     def on_metadata_update(self, delta: ImageDelta, image: Image) -> None:
         self.full += delta.is_full
+        self.renumbered += delta.is_renumbered
 
 
 class SlowSlices:
@@ -284,6 +286,29 @@ def test_a_node_has_its_image_while_it_compacts(run_scenario: RunScenario, tmp_p
     run_scenario(scenario, quorum)
 
 
+def test_compactions_do_not_postpone_a_snapshot(
+    run_scenario: RunScenario, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each began to count the bytes of the log anew, so that it could grow without an end."""
+    size = "metadata.log.max.record.bytes.between.snapshots"
+    quorum = Quorum(tmp_path, settings={size: "300000"})
+
+    async def scenario() -> None:
+        await quorum.start()
+        await quorum.brokers(0)
+        runner = quorum.runner(1)
+        deciding = runner.controller
+        monkeypatch.setattr(deciding, "settings", replace(deciding.settings, min_dead_rows=1))
+        for number in range(4):
+            await quorum.create(f"large-{number}", 1_000)
+            await quorum.ask(requests.delete_topics([TopicToDelete(f"large-{number}")]))
+            await until(lambda: quorum.cluster(1).table.row_count == 0)
+        assert deciding.cluster.next_offset < 6_000
+        await until(lambda: runner.publishing.latest_size > 0)
+
+    run_scenario(scenario, quorum)
+
+
 def test_nodes_drop_the_rows_of_deleted_partitions(
     run_scenario: RunScenario, tmp_path: Path
 ) -> None:
@@ -292,22 +317,20 @@ def test_nodes_drop_the_rows_of_deleted_partitions(
     async def scenario() -> None:
         await quorum.start()
         await quorum.brokers(0)
-        publisher = CountsDeltas()
-        quorum.runner(1).publishing.images.register(publisher)
+        publisher, images = CountsDeltas(), quorum.runner(1).publishing.images
+        images.register(publisher)
         await quorum.create("kept", 3)
-        image = quorum.runner(1).publishing.images.image
+        await until(lambda: images.image and images.image.table.topic_number("kept") >= 0)
+        image = images.image
         for number in range(2):
             await quorum.create(f"large-{number}", 70_000)
             await quorum.ask(requests.delete_topics([TopicToDelete(f"large-{number}")]))
-            if image is not None:
-                # In use, so that its rows must stay; the node goes on.
-                await quorum.create("meanwhile", 2)
-                assert quorum.cluster(1).table.row_count == 70_005
-                image = None
-            await until(lambda: quorum.cluster(1).table.row_count == 5)
+            await until(lambda: quorum.cluster(1).table.row_count == 3)
         await quorum.create("afterwards", 1)
-        assert topics(quorum.cluster(1)) == {"kept": 3, "meanwhile": 2, "afterwards": 1}
-        # Registered, and compacted twice; a try in vain costs no publisher anything.
-        assert publisher.full == 3
+        assert topics(quorum.cluster(1)) == {"kept": 3, "afterwards": 1}
+        assert (publisher.full, publisher.renumbered) == (1, 2)
+        assert image is not None
+        assert [image.table.topic_name(each) for each in image.table.topic_numbers()] == ["kept"]
+        assert image.table.row_count == 3
 
     run_scenario(scenario, quorum)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import resource
 import subprocess
 import sys
 
@@ -12,15 +11,15 @@ import pytest
 
 from kraft.errors import InvalidConfigError
 from kraft.network.admission import NEWCOMERS, VOTER_CONNECTIONS
-from kraft.network.listener import BACKLOG, Limits
+from kraft.network.listener import Limits
 from kraft.server.descriptors import (
     RESERVE,
-    accept_backlog,
+    SURPLUS,
     bounded_limits,
     most_connections,
 )
 
-ALL_RESERVES = RESERVE + 2 * BACKLOG + NEWCOMERS + VOTER_CONNECTIONS
+ALL_RESERVES = RESERVE + SURPLUS + NEWCOMERS + VOTER_CONNECTIONS
 
 
 def test_the_soft_limit_is_raised_to_the_hard_one() -> None:
@@ -53,15 +52,5 @@ def test_a_high_limit_changes_nothing(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_a_node_without_free_descriptors_does_not_start() -> None:
-    with pytest.raises(InvalidConfigError, match=r"limit of open files is 300, .* at least \d+"):
-        most_connections(300)
-
-
-def test_a_backlog_holds_a_thousand_brokers_where_there_are_descriptors() -> None:
-    assert accept_backlog(1024) == accept_backlog(256) == BACKLOG
-    assert accept_backlog(8192) == 1024
-    assert accept_backlog(1 << 20) == accept_backlog(resource.RLIM_INFINITY) == 4096
-    # The reserve grows with the backlog: the disk keeps its descriptors.
-    in_use = len(os.listdir("/dev/fd"))
-    left = 8192 - in_use - RESERVE - 2 * 1024 - NEWCOMERS - VOTER_CONNECTIONS
-    assert abs(most_connections(8192) - left) <= 1
+    with pytest.raises(InvalidConfigError, match=r"limit of open files is 200, .* at least \d+"):
+        most_connections(200)

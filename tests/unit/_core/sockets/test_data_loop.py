@@ -20,7 +20,15 @@ from typing_extensions import Buffer
 
 from kraft._core.bytes.file_slice import FileSlice
 from kraft._core.log.disk import OsDisk
-from kraft._core.sockets.data_loop import LOST, NO_FILE, NO_MEMORY, TOO_LARGE, WRITABLE, DataLoop
+from kraft._core.sockets.data_loop import (
+    FRAME,
+    LOST,
+    NO_FILE,
+    NO_MEMORY,
+    TOO_LARGE,
+    WRITABLE,
+    DataLoop,
+)
 from kraft._core.sockets.request_memory import RequestMemory
 from kraft.errors import StorageError
 from tests.harness.commands import PATIENCE_S
@@ -108,7 +116,7 @@ def test_only_one_request_is_read_ahead(loops: Loops) -> None:
     loops.takes_frames = False
     client, served = loops.connect()
     client.sendall(framed(b"first"))
-    loops.until(lambda: served.socket.has_frame)
+    loops.until(served.socket.ask_frame)
     client.setblocking(False)
     with contextlib.suppress(BlockingIOError):
         while client.send(bytes(1 << 20)):
@@ -280,11 +288,30 @@ def test_a_file_stays_open_until_it_is_sent(loops: Loops, path: Path) -> None:
 def test_many_sent_files_are_released_without_another_event(loops: Loops, path: Path) -> None:
     before = descriptors()
     client, served = loops.connect()
+    # The thread sends the end of each: this side releases at once what it has sent whole.
+    size = 300_000
     for _ in range(64):
-        served.socket.write([FileSlice(OsDisk().open(path), 0, 100)])
-        assert len(receive(client, 100)) == 100
-    while descriptors() > before + 2:
+        served.socket.write([FileSlice(OsDisk().open(path), 0, size)])
+        assert len(receive(client, size)) == size
+    # Fewer than 32 wait for more of them, or for the next event.
+    while descriptors() >= before + 2 + 32:
         assert loops.step()
+
+
+@pytest.mark.parametrize("is_cached", [True, False])
+def test_a_part_of_a_file_is_sent_whole_from_cache_and_device(
+    loops: Loops, path: Path, is_cached: bool
+) -> None:
+    """The first bytes of a cached part leave in the caller's thread, the rest in the other."""
+    client, served = loops.connect()
+    file = OsDisk().open(path)
+    if not is_cached:
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    for begin, size in ((0, 1), (5, 100_000), (1, 2_000_000), (0, len(CONTENT))):
+        served.socket.write([b"head", FileSlice(file, begin, size), b"tail"])
+        assert receive(client, size + 8) == b"head" + CONTENT[begin : begin + size] + b"tail"
+        wait(lambda: served.socket.unsent == 0)
 
 
 def test_a_response_of_many_slices_fills_a_connection(loops: Loops, path: Path) -> None:
@@ -417,11 +444,34 @@ def test_a_half_closed_peer_gets_what_was_written(loops: Loops, path: Path) -> N
     assert served.events & LOST
 
 
+def test_the_next_request_is_reported_only_to_one_who_asked_in_vain(loops: Loops) -> None:
+    """Under load each request is taken without a signal, after the response to the one before."""
+    loops.takes_frames = False
+    client, served = loops.connect()
+    sent = [framed(b"first"), framed(b"second"), framed(b"third")]
+    client.sendall(sent[0])
+    loops.until(lambda: served.events & FRAME)
+    assert served.socket.take_frame() is not None
+    served.events = 0
+    client.sendall(sent[1])
+    wait(lambda: loops.loop.bytes_in == len(sent[0] + sent[1]))
+    assert not loops.step(0.05)
+    assert served.socket.ask_frame()
+    taken = served.socket.take_frame()
+    assert taken is not None
+    assert bytes(taken[0]) == sent[1][4:]
+    assert not served.socket.ask_frame()
+    client.sendall(sent[2])
+    loops.until(lambda: served.events & FRAME)
+    assert served.socket.take_frame() is not None
+    client.close()
+
+
 def test_a_reset_is_noticed_while_a_request_waits(loops: Loops) -> None:
     loops.takes_frames = False
     client, served = loops.connect()
     client.sendall(framed(b"first"))
-    loops.until(lambda: served.socket.has_frame)
+    loops.until(served.socket.ask_frame)
     client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     client.close()
     loops.until(lambda: served.events & LOST)

@@ -8,6 +8,7 @@ import os
 import random
 import sys
 from pathlib import Path
+from weakref import ref
 
 import pytest
 
@@ -152,19 +153,61 @@ def test_forgetting_inside_a_run_of_new_rows_keeps_the_rest() -> None:
     assert table.partition_count == 3
 
 
-def test_compaction_waits_for_the_journal_and_for_images() -> None:
+def test_compaction_waits_for_the_journal_but_not_for_images() -> None:
     table = journaled(TOPIC_A, partition(0), TOPIC_B, partition(0, B), REMOVE_A)
     with pytest.raises(ReplayError, match="journal holds changes"):
         table.compact()
-    image = table.image()
-    table.forget(5)
-    with pytest.raises(InvalidRequestError, match="image as of offset 5"):
+    image, earlier = table.image(), table.image(2)
+    delta = table.delta(2, 5)
+    table.forget(4)
+    with pytest.raises(ReplayError, match="journal holds changes"):
         table.compact()
-    del image
+    table.forget(5)
     table.compact()
     assert table.is_compact
     assert (table.row_count, table.topic_numbers()) == (1, [0])
     assert table.topic_name(0) == "b"
+    assert (table.journal_start_offset, table.journal_length) == (5, 0)
+    feed(table, 5, partition(1, B))
+    assert (image.topic_numbers(), image.topic_rows(1).tolist()) == ([1], [1])
+    assert (earlier.topic_numbers(), earlier.topic_name(0)) == ([0], "a")
+    assert (delta.topics_added, delta.topics_removed) == ([1], [0])
+    with pytest.raises(OffsetOutOfRangeError, match="two images of one table"):
+        TableDelta(image, table.image())
+
+
+def test_a_compaction_frees_the_old_rows_with_the_last_image() -> None:
+    table = journaled(TOPIC_A, partition(0), TOPIC_B, partition(0, B), REMOVE_A)
+    images = [table.image(2), table.image(5)]
+    old_rows = ref(table.column("leader").base)
+    table.forget(5)
+    table.compact()
+    while images:
+        assert old_rows() is not None
+        del images[0]
+    assert old_rows() is None
+
+
+def test_a_finished_compaction_goes_no_further() -> None:
+    table = journaled(TOPIC_A, partition(0), REMOVE_A)
+    table.forget(3)
+    compaction = table.begin_compaction()
+    compaction.finish()
+    for again in (compaction.finish, lambda: compaction.step(1)):
+        with pytest.raises(ReplayError, match="is finished"):
+            again()
+    assert table.row_count == 0
+
+
+def test_a_change_below_the_forgotten_offset_ends_a_compaction() -> None:
+    table = journaled(TOPIC_A, partition(0), TOPIC_B)
+    table.forget(3)
+    compaction = table.begin_compaction()
+    feed(table, 3, partition(0, B))
+    table.forget(4)
+    with pytest.raises(ReplayError, match="journal holds changes"):
+        compaction.finish()
+    assert table.partition_count == 2
 
 
 def test_a_journal_in_use_is_neither_stopped_nor_restarted() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -260,6 +262,28 @@ def test_a_large_table_grows_in_place() -> None:
     # Address space that is only reserved does not count as memory.
     assert 100_000 * 57 <= size < 101_000 * 57
     assert 1_000_000 * 57 <= table.memory_sizes["columns"] < 1_010_000 * 57
+
+
+@pytest.mark.skipif(
+    not Path("/sys/kernel/mm/transparent_hugepage").exists(), reason="the kernel has no huge pages"
+)
+def test_rows_that_are_copied_in_steps_are_not_written_to_huge_pages() -> None:
+    """The kernel zeroes a huge page at the first write, one in each column: 20 ms."""
+    assert asks_for_huge_pages(PartitionTable(capacity=1 << 18))
+    assert not asks_for_huge_pages(PartitionTable(capacity=1 << 18, huge_pages=False))
+
+
+def asks_for_huge_pages(table: PartitionTable) -> bool:
+    address = table.column("leader").ctypes.data
+    is_here = False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        first, *rest = line.split()
+        if "-" in first and ":" not in first:
+            begin, end = (int(each, 16) for each in first.split("-"))
+            is_here = begin <= address < end
+        elif is_here and first == "VmFlags:":
+            return "hg" in rest
+    raise AssertionError("the column has no address")
 
 
 def test_memory_sizes_by_part() -> None:

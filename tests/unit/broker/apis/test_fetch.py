@@ -8,6 +8,8 @@ from typing import Any
 
 from kraft._core.bytes.batch_records import iterate
 from kraft.broker.apis.fetch import FetchApi
+from kraft.broker.config import BrokerSettings
+from kraft.broker.log_upkeep import LogUpkeep
 from kraft.controller.runtime import requests
 from kraft.controller.topics.topic_deletion import TopicToDelete
 from kraft.errors import (
@@ -149,6 +151,37 @@ def test_a_session_names_only_what_changed(tmp_path: Path) -> None:
             assert (await ask(broker, more, version)).error_code != NONE
             more.session_id = 12345
             assert (await ask(broker, more, version)).error_code == FETCH_SESSION_ID_NOT_FOUND
+
+    run(tmp_path, scenario)
+
+
+def test_a_session_tells_the_log_start_that_retention_has_raised(tmp_path: Path) -> None:
+    settings = BrokerSettings(log_retention_check_interval_ms=10, log_cleaner_enable=False)
+    configs = {"segment.bytes": "1048576", "retention.bytes": "1048576"}
+
+    async def scenario(cluster: DataCluster) -> None:
+        broker = cluster[1]
+        driver = broker.driver
+        topic_id = await cluster.create("t", [1], configs=configs)
+        for _ in range(4):
+            await produce(broker, "t", batch(bytes(600_000)), topic_id=topic_id)
+        begin = fetch_request("t", 4, topic_id=topic_id, session_epoch=0)
+        first = await ask(broker, begin)
+        assert first.responses[0].partitions[0].log_start_offset == 0
+        more = FetchRequestData(session_id=first.session_id, session_epoch=1)
+        assert (await ask(broker, more)).responses == []
+        upkeep = LogUpkeep(
+            broker.logs, settings, driver.note_high_watermarks, driver.start_offsets_changed
+        )
+        upkeep.start()
+        found: list[int] = []
+        while not found:
+            await asyncio.sleep(0.01)
+            more.session_epoch += 1
+            for topic in (await ask(broker, more)).responses:
+                found.append(topic.partitions[0].log_start_offset)
+        assert found[0] > 0
+        await upkeep.close()
 
     run(tmp_path, scenario)
 

@@ -129,6 +129,7 @@ def test_a_new_leader_does_not_know_the_end_yet(tmp_path: Path) -> None:
             # The record arrived, and its leader went away before it said so.
             log.append_as_follower(_stored(batch()))
         cluster.fence(1)
+        await cluster.settle()
         id = next(iter(cluster[1].manager.partitions))
         leader = cluster[cluster.state_of(id)["leader"]]
         listed = await list_offset(leader, "t", LATEST)
@@ -211,6 +212,7 @@ def test_ends_of_epochs(tmp_path: Path) -> None:
         await produce(broker, "t", version=12)
         cluster.fence(1)
         cluster.beat(1)
+        await cluster.settle()
         await produce(broker, "t", version=12)
         epoch = broker.partition(next(iter(broker.manager.partitions))).leader_epoch
         assert epoch > 0

@@ -115,6 +115,9 @@ def test_a_partition_without_a_valid_batch_has_its_own_error(tmp_path: Path) -> 
             CORRUPT_MESSAGE,
             INVALID_RECORD,
         ]
+        # As in Kafka a damaged batch is no failure of the broker.
+        traffic = cluster[1].replicas.traffic
+        assert (traffic.produces, traffic.failed_produces) == (3, 1)
 
     run(tmp_path, scenario)
 

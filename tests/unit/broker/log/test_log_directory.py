@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
 
 from kraft.broker.log.checkpoint_files import parse_checkpoint, read_clean_shutdown
+from kraft.broker.log.log_store import PartitionLogStore
 from kraft.broker.log.partition_log import PartitionLog
 from kraft.broker.log.partition_names import (
     PartitionDirectoryKind,
@@ -17,9 +17,10 @@ from kraft.broker.log.partition_names import (
     renamed,
 )
 from kraft.broker.log.settings import FOR_EVER, LogSettings
+from kraft.broker.replication.messages import PartitionId
 from kraft.errors import CorruptRecordError, InvalidConfigError, StorageError
 from kraft.simulation.memory_disk import MemoryDisk
-from tests.harness.partition_logs import TOPIC_ID, Logs, produced
+from tests.harness.partition_logs import TOPIC_ID, Logs, directory_id, produced
 from tests.harness.produced_batches import NOW_MS
 
 SMALL = LogSettings(segment_bytes=1000, index_interval_bytes=100)
@@ -223,15 +224,52 @@ def test_no_directory_online_is_an_error(tmp_path: Path) -> None:
         Logs(tmp_path / "missing")
 
 
-def test_a_partition_in_two_directories_is_served_from_the_first(tmp_path: Path) -> None:
-    paths = [tmp_path / "a", tmp_path / "b"]
-    for path in paths:
+@pytest.mark.parametrize(
+    ("assigned", "served"), [(0, "a"), (1, "b"), (9, "b")], ids=["first", "second", "none"]
+)
+def test_of_two_logs_of_a_partition_the_assigned_one_is_kept_else_the_longer_one(
+    assigned: int, served: str, tmp_path: Path
+) -> None:
+    """The first one is what a failing disk has left of a log's creation."""
+    paths = {name: tmp_path / name for name in "ab"}
+    for path in paths.values():
         path.mkdir()
-    logs = Logs(paths[0], settings=SMALL)
+    logs = Logs(paths["b"], settings=SMALL)
     fill(logs.manager.create("t", 0, TOPIC_ID), 5)
     logs.manager.close()
-    shutil.copytree(paths[0] / "t-0", paths[1] / "t-0")
-    assert get(Logs(*paths, settings=SMALL)).directory.path == str(paths[0])
+    (paths["a"] / "t-0").mkdir()
+
+    logs = Logs(*paths.values(), settings=SMALL)
+    log = (
+        PartitionLogStore(logs.manager)
+        .open(PartitionId(bytes(TOPIC_ID), 0), "t", directory_id(assigned))
+        .log
+    )
+    assert log.end_offset == (5 if served == "b" else 0)
+    logs.manager.close()
+    for name, path in paths.items():
+        (found,) = (each.name for each in path.glob("t-0*"))
+        assert (found == "t-0") == (name == served)
+        assert found.endswith("-stray") == (name != served)
+    assert get(Logs(*paths.values(), settings=SMALL)).directory.path == str(paths[served])
+
+
+def test_a_log_that_cannot_be_read_is_not_chosen_of_two(tmp_path: Path) -> None:
+    paths = [tmp_path / name for name in "ab"]
+    for path in paths:
+        path.mkdir()
+        logs = Logs(path, settings=SMALL)
+        fill(logs.manager.create("t", 0, TOPIC_ID), 5)
+        logs.manager.close()
+        (path / ".kafka_cleanshutdown").unlink()
+    logs = Logs(*paths, settings=SMALL)
+    segment = paths[0] / "t-0" / f"{0:020}.log"
+    segment.unlink()
+    segment.mkdir()
+    logs.manager.choose_copy("t", 0, bytes(16))
+    assert logs.failed == [str(paths[0])]
+    assert get(logs).directory.path == str(paths[1])
+    assert get(logs).end_offset == 5
 
 
 # Deletion and moves
@@ -311,3 +349,23 @@ def test_a_failed_checkpoint_takes_the_directory_offline() -> None:
     disk.refuse("rename")
     logs.manager.write_checkpoints()
     assert logs.failed == ["/d"]
+
+
+def test_a_topic_that_is_created_again_does_not_begin_where_the_deleted_one_did(
+    tmp_path: Path,
+) -> None:
+    """The checkpoints had the offsets of the deleted log: the next start emptied the new one."""
+    logs = Logs(tmp_path, settings=SMALL)
+    first = logs.manager.create("t", 0, TOPIC_ID)
+    fill(first, 50)
+    first.high_watermark = 50
+    first.raise_start_offset(40)
+    logs.manager.write_checkpoints()
+    logs.manager.delete("t", 0)
+    second = logs.manager.create("t", 0, TOPIC_ID)
+    fill(second, 5)
+    second.flush()
+    # The process is killed.
+    again = get(Logs(tmp_path, settings=SMALL))
+    assert (again.start_offset, again.end_offset, again.high_watermark) == (0, 5, 0)
+    assert again.checkpointed_recovery_point == 0

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import gc
 import os
+from os import PathLike
 from pathlib import Path
 
 import pytest
 
+from kraft._core.log.disk import OsDisk, OsFile
 from kraft._core.log.segment import SegmentPool
 from kraft.broker.log.partition_log import PartitionLog
 from kraft.broker.log.settings import LogSettings
@@ -257,6 +259,32 @@ def test_the_files_of_few_segments_are_open(tmp_path: Path) -> None:
     assert len(os.listdir("/proc/self/fd")) == before
 
 
+def test_logs_in_turn_find_most_files_open_where_few_too_many_are_in_use(tmp_path: Path) -> None:
+    """A pool that closes what was used longest ago opens each file again in each round."""
+    opened: list[str] = []
+
+    class CountingDisk(OsDisk):
+        def open(
+            self, path: str | PathLike[str], *, create: bool = False, read_only: bool = False
+        ) -> OsFile:
+            opened.append(str(path))
+            return super().open(path, create=create, read_only=read_only)
+
+    logs = Logs(tmp_path, disk=CountingDisk(), most_open=95)
+    logs_of = [logs.manager.create("t", number, TOPIC_ID) for number in range(100)]
+    rounds = 10
+    for number in range(rounds):
+        if number == 2:
+            opened.clear()
+        for log in logs_of:
+            log.append_as_leader(produced(), 1)
+    assert len(logs.pool) == 95
+    # Each time: the segment and its indexes.
+    reopened = len([path for path in opened if path.endswith(".log")])
+    assert reopened / (rounds - 2) < 30
+    assert {log.end_offset for log in logs_of} == {rounds}
+
+
 def test_at_least_one_segment_must_be_open() -> None:
     with pytest.raises(ValueError, match="at least one"):
         SegmentPool(0)
@@ -295,3 +323,15 @@ def test_a_failed_write_takes_the_directory_offline() -> None:
     with pytest.raises(StorageError, match="/d is offline: cannot write"):
         other.append_as_leader(produced(), 1)
     assert logs.manager.get("t", 1) is None
+
+
+def test_the_offsets_of_a_log_are_known_when_its_directory_is_offline() -> None:
+    disk = MemoryDisk()
+    disk.make_directory("/d")
+    logs = Logs("/d", disk=disk)
+    log = logs.manager.create("t", 0, TOPIC_ID)
+    log.append_as_leader(produced(), 7)
+    logs.directories[0].fail(StorageError("a failing disk"))
+    assert (log.start_offset, log.end_offset, log.latest_epoch) == (0, 1, 7)
+    with pytest.raises(StorageError, match="/d is offline: a failing disk"):
+        log.read(0, 1, 1)

@@ -13,7 +13,7 @@ from kraft.errors import (
     POLICY_VIOLATION,
     REQUEST_TIMED_OUT,
 )
-from tests.unit.broker.replication.brokers import P0, JoinedBrokers, fence
+from tests.harness.joined_brokers import P0, JoinedBrokers, fence
 
 
 def committed(count: int) -> JoinedBrokers:
@@ -48,6 +48,22 @@ def test_a_fenced_replica_does_not_count() -> None:
     cluster = committed(4)
     cluster.append(fence(2))
     assert delete(cluster, 3) == DeletedRecords(NONE, 3)
+
+
+def test_a_replica_that_is_fenced_meanwhile_does_not_count() -> None:
+    """The next fetch of another replica answers it, though that one has nothing to fetch."""
+    cluster = JoinedBrokers(1, 2, 3)
+    cluster.create(leader=1)
+    for _ in range(4):
+        cluster[1].produce(acks=1)
+    for follower in (2, 3, 2, 3):
+        cluster.replicate(follower)
+    assert delete(cluster, 3) is None
+    cluster.replicate(2, rounds=5)
+    assert "delete" not in cluster[1].answers
+    cluster.append(fence(3))
+    cluster.replicate(2, rounds=1)
+    assert cluster[1].answers["delete"][P0] == DeletedRecords(NONE, 3)
 
 
 def test_it_times_out() -> None:

@@ -13,7 +13,7 @@ from kraft.errors import (
     UNKNOWN_LEADER_EPOCH,
 )
 from kraft.simulation.replica_log import ReplicaLog
-from tests.unit.broker.replication.brokers import P0, JoinedBrokers, batch
+from tests.harness.joined_brokers import P0, JoinedBrokers, batch
 
 
 def log_of(*epochs: int) -> ReplicaLog:

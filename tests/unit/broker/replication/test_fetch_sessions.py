@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from kraft._core.log.epoch_cache import EpochEndOffset
 from kraft.broker.replication.fetch_sessions import (
     BrokerFetchSession,
     FetchSessionCache,
@@ -18,6 +19,7 @@ from kraft.broker.replication.messages import (
     ReceivedFetch,
 )
 from kraft.broker.replication.session_client import FetchSessionClient
+from kraft.broker.replication.settled_partitions import SettledPartitions
 from kraft.errors import (
     FETCH_SESSION_ID_NOT_FOUND,
     FETCH_SESSION_TOPIC_ID_ERROR,
@@ -55,7 +57,9 @@ class Server:
 
     def __init__(self, max_sessions: int = 10) -> None:
         self._last = 0
-        self.cache = FetchSessionCache(self._next, max_sessions, eviction_ms=100.0)
+        # No partition is hosted, so none is ever settled.
+        self.settled = SettledPartitions({}, lambda id: False)
+        self.cache = FetchSessionCache(self._next, self.settled, max_sessions, eviction_ms=100.0)
 
     def _next(self) -> int:
         self._last += 1
@@ -108,6 +112,17 @@ def test_the_answer_after_an_error_is_always_sent() -> None:
     assert server.ask([], [error], session=(1, 1)).partitions == [error]
     assert server.ask([], [error], session=(1, 2)).partitions == [error]
     assert server.ask([], [found(0, 5)], session=(1, 3)).partitions == [found(0, 5)]
+
+
+def test_the_answer_after_a_divergence_is_always_sent() -> None:
+    """A follower does not take the high watermark of an answer that makes it truncate: without the
+    next one it would not know the high watermark until that rises again.
+    """
+    server = Server()
+    diverging = found(0, 5)._replace(diverging_epoch=EpochEndOffset(0, 5))
+    server.ask([fetch(0)], [diverging])
+    assert server.ask([], [found(0, 5)], session=(1, 1)).partitions == [found(0, 5)]
+    assert server.ask([], [found(0, 5)], session=(1, 2)).partitions == []
 
 
 def test_partitions_with_records_move_to_the_end() -> None:
@@ -208,14 +223,16 @@ def test_an_old_session_gives_way_to_a_larger_one() -> None:
 
 def test_ranks_put_consumers_before_followers_and_few_partitions_before_many() -> None:
     def rank(privileged: bool, size: int, id: int) -> tuple[bool, int, int]:
-        partitions: dict[PartitionId, object] = {p(number): object() for number in range(size)}
-        return BrokerFetchSession(
+        session = BrokerFetchSession(
             id,
-            partitions,  # type: ignore[arg-type]
+            SettledPartitions({}, lambda id: False),
             0.0,
-            is_privileged=privileged,
+            replica_id=7 if privileged else -1,
             uses_topic_ids=True,
-        ).rank
+            fetched_ms=0.0,
+        )
+        session.update(map(fetch, range(size)), ())
+        return session.rank
 
     ordered = [rank(False, 1, 9), rank(False, 2, 1), rank(False, 2, 3), rank(True, 1, 1)]
     assert ordered == sorted(ordered)

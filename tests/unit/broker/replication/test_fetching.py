@@ -26,7 +26,7 @@ from kraft.errors import (
     UNKNOWN_TOPIC_ID,
 )
 from kraft.simulation.replica_log import ReplicaSlice
-from tests.unit.broker.replication.brokers import P0, TOPIC, JoinedBroker, JoinedBrokers, batch
+from tests.harness.joined_brokers import P0, TOPIC, JoinedBroker, JoinedBrokers, batch
 
 P1 = P0._replace(partition=1)
 

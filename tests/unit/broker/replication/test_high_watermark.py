@@ -4,6 +4,7 @@ import pytest
 
 from kraft.broker.replication.leadership import UNKNOWN_OFFSET
 from kraft.broker.replication.messages import EARLIEST, LATEST, ListedOffset
+from kraft.broker.replication.partition import ALL_IN_SYNC
 from kraft.errors import (
     INVALID_REQUIRED_ACKS,
     NONE,
@@ -16,7 +17,7 @@ from kraft.errors import (
     UNKNOWN_TOPIC_ID,
     UNKNOWN_TOPIC_OR_PARTITION,
 )
-from tests.unit.broker.replication.brokers import (
+from tests.harness.joined_brokers import (
     DIRECTORY,
     MAX_LAG_MS,
     P0,
@@ -274,3 +275,35 @@ def test_a_leader_of_another_epoch_keeps_the_positions() -> None:
     leading = cluster[1].partition().leading
     assert leading is not None
     assert leading.followers[2].end_offset == 1
+
+
+def test_a_request_without_a_wait_leaves_only_answers() -> None:
+    cluster = JoinedBrokers(1, 2)
+    cluster.create(leader=1)
+    cluster.create(leader=1, isr=[1], partition=1)
+    manager, alone = cluster[1].manager, P0._replace(partition=1)
+    cluster[1].take()
+    assert not manager.produce("one", {P0: batch()}, 1, 1_000.0, 0.0)
+    assert not manager.produce("alone", {alone: batch()}, ALL_IN_SYNC, 1_000.0, 0.0)
+    assert not manager.produce("bad", {P0: batch()}, 2, 1_000.0, 0.0)
+    assert not manager.produce("no time", {P0: batch()}, ALL_IN_SYNC, 0.0, 0.0)
+    assert manager.produce("all", {P0: batch(), alone: batch()}, ALL_IN_SYNC, 1_000.0, 0.0)
+    answers = {each.token: each.response for each in manager.take_answers()}
+    assert answers.keys() == {"one", "alone", "bad", "no time"}
+    assert answers["no time"][P0].error == REQUEST_TIMED_OUT
+    output = manager.take_output(0.0)
+    assert not output.answers
+    assert output.wake_at_ms == 1_000.0
+
+
+def test_a_duplicate_is_acknowledged_as_the_batch_that_is_in_the_log() -> None:
+    cluster = JoinedBrokers(1, 2)
+    cluster.create(leader=1)
+    leader = cluster[1]
+    for token in ("first", "again"):
+        assert leader.produce(token, batch(producer_id=7, sequence=0)) is None
+    assert leader.log().end_offset == 1
+    leader.fetch(1, replica=2, epoch=0)
+    leader.take()
+    assert leader.answers["first"] == leader.answers["again"]
+    assert leader.answers["again"][P0].error == NONE

@@ -28,7 +28,7 @@ from kraft.errors import (
     UNKNOWN_TOPIC_ID,
     UNKNOWN_TOPIC_OR_PARTITION,
 )
-from tests.unit.broker.replication.brokers import (
+from tests.harness.joined_brokers import (
     MAX_LAG_MS,
     P0,
     JoinedBrokers,
@@ -317,3 +317,21 @@ def test_partitions_that_the_response_lacks_are_sent_again() -> None:
     queue.answered(IsrChangeResponse(NONE, {P0: INELIGIBLE_REPLICA}), 0.0)
     assert queue.wake_at_ms == RETRY_MS
     assert queue.next_request(RETRY_MS) == [second]
+
+
+def test_a_follower_of_an_idle_partition_stays_when_a_batch_comes() -> None:
+    """Its fetches, of which the leader reads nothing, show that it was caught up until then."""
+    cluster = JoinedBrokers(1, 2)
+    cluster.create(leader=1)
+    cluster[1].produce(acks=1)
+    cluster.replicate(2, rounds=4)
+    for _ in range(5):
+        cluster.wait(MAX_LAG_MS * 0.9)
+        cluster.replicate(2, rounds=1)
+    assert len(cluster[1].manager.fetches.settled) == 1
+    cluster[1].produce(acks=1)
+    cluster[1].manager.tick(cluster[1].now)
+    assert cluster[1].take().isr_changes is None
+    cluster.wait(MAX_LAG_MS * 1.1)
+    cluster[1].manager.tick(cluster[1].now)
+    assert cluster.commit_isr(1) == {1: 1}

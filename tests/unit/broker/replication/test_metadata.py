@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 from random import Random
+from typing import Any
 
 import numpy as np
+import pytest
 
 from kraft import records
 from kraft.broker.replication.local_changes import local_changes
 from kraft.broker.replication.messages import PartitionId
 from kraft.broker.replication.replication_output import ReplicaDirectory
-from kraft.errors import KAFKA_STORAGE_ERROR, NONE
+from kraft.errors import (
+    KAFKA_STORAGE_ERROR,
+    NONE,
+    UNKNOWN_TOPIC_ID,
+    UNKNOWN_TOPIC_OR_PARTITION,
+)
 from kraft.image.publishing import Image, ImageDelta, ImagePublishing
 from kraft.image.replay import MetadataState
 from kraft.records import Record, Uuid
 from kraft.records.batches import encode_records
-from tests.unit.broker.replication.brokers import DIRECTORY, P0, TOPIC, JoinedBrokers
+from tests.harness.joined_brokers import DIRECTORY, P0, TOPIC, JoinedBrokers
 
 OTHER_DIRECTORY = Uuid(b"d" * 15 + b"2")
 
@@ -167,6 +174,93 @@ def test_a_stopping_leader_serves_until_it_is_replaced() -> None:
     assert produced.error == NONE
 
 
+# -- uncommitted records in the state of a combined node that leads the quorum
+
+
+def test_a_replica_that_an_uncommitted_record_removes_is_hosted_all_the_same() -> None:
+    """The leader of the quorum decided to add and to remove it; only the first is committed."""
+    cluster = JoinedBrokers(1, 2)
+    cluster.create(leader=1)
+    cluster.change(replicas=[1], isr=[1], directories=[DIRECTORY])
+    combined = cluster[2]
+    assert P0 not in combined.manager.partitions
+    added = change(replicas=[1, 2], directories=[DIRECTORY] * 2)
+    combined.apply(added)
+    committed = combined.state.next_offset
+    combined.apply(change(replicas=[1], directories=[DIRECTORY]))
+    combined.images.publish(committed)
+    assert combined.manager.fetching.leader_of(P0) == 1
+    # Another node leads now, and the second change is lost; the next one is of other partitions.
+    combined.state.revert(committed)
+    combined.apply(records.Topic(name="b", topic_id=Uuid(b"u" * 16)))
+    combined.images.publish(combined.state.next_offset)
+    assert P0 in combined.manager.partitions
+
+
+def test_an_uncommitted_replica_is_not_hosted() -> None:
+    cluster = JoinedBrokers(1, 2)
+    cluster.create(leader=1)
+    cluster.change(replicas=[1], isr=[1], directories=[DIRECTORY])
+    combined = cluster[2]
+    combined.apply(change(isr=[1]))
+    committed = combined.state.next_offset
+    combined.apply(change(replicas=[1, 2], directories=[DIRECTORY] * 2))
+    combined.images.publish(committed)
+    assert P0 not in combined.manager.partitions
+
+
+def test_a_partition_of_an_uncommitted_topic_is_unknown() -> None:
+    cluster = JoinedBrokers(1)
+    combined = cluster[1]
+    cluster.create(leader=1)
+    again = Uuid(b"u" * 16)
+    committed = combined.state.next_offset
+    combined.apply(records.Topic(name="b", topic_id=again), records.RemoveTopic(topic_id=TOPIC))
+    combined.images.publish(committed)
+    errors = []
+    for id in (PartitionId(bytes(again), 0), P0._replace(partition=5)):
+        fetched = combined.fetch(0, id=id)
+        assert fetched is not None
+        errors.append(fetched.error)
+    assert errors == [UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION]
+
+
+def test_a_compaction_changes_no_role_and_later_changes_find_the_new_rows() -> None:
+    cluster = JoinedBrokers(1, 2)
+    gone = Uuid(b"g" * 16)
+    cluster.append(
+        records.Topic(name="gone", topic_id=gone),
+        *(records.Partition(partition_id=each, topic_id=gone, replicas=[1]) for each in range(5)),
+    )
+    for each in range(3):
+        cluster.create(leader=1, partition=each)
+    cluster.append(records.RemoveTopic(topic_id=gone))
+    for broker in cluster.brokers.values():
+        assert (broker.state.table.row_count, len(broker.manager.partitions)) == (8, 3)
+        hosted = {id: broker.partition(id) for id in broker.manager.partitions}
+        held = broker.images.image
+        broker.compact()
+        assert broker.state.table.row_count == 3
+        assert held is not None
+        assert held.table.row_count == 8
+        assert hosted == broker.manager.partitions
+        assert broker.output.fetches == broker.output.directories == []
+    cluster.change(partition=1, leader=2)
+    p1, p2 = (PartitionId(bytes(TOPIC), each) for each in (1, 2))
+    assert cluster[2].partition(p1).is_leader
+    assert cluster[1].manager.fetching.leader_of(p1) == 2
+    assert cluster[2].manager.fetching.leader_of(P0) == 1
+    cluster.change(partition=0, replicas=[1], isr=[1], directories=[DIRECTORY])
+    assert cluster[2].manager.partitions.keys() == {p1, p2}
+    assert cluster[1].manager.partitions.keys() == {P0, p1, p2}
+    cluster.append(records.RemoveTopic(topic_id=TOPIC))
+    assert cluster[1].manager.partitions == cluster[2].manager.partitions == {}
+
+
+def change(**fields: Any) -> Record:
+    return records.PartitionChange(partition_id=0, topic_id=TOPIC, **fields)
+
+
 # -- set arithmetic beside a loop over all partitions
 
 
@@ -175,16 +269,14 @@ class Recorder:
 
     name = "recorder"
 
-    def __init__(self, state: MetadataState, broker_id: int) -> None:
-        self.state = state
+    def __init__(self, broker_id: int) -> None:
         self.broker_id = broker_id
         self.hosted: dict[int, PartitionId] = {}
         self.checked = 0
 
     def on_metadata_update(self, delta: ImageDelta, image: Image) -> None:
-        table = self.state.table
         hosted = np.sort(np.fromiter(self.hosted, np.int32))
-        changes = local_changes(table, delta, image, self.broker_id, hosted)
+        changes = local_changes(delta, image, self.broker_id, hosted)
         for row in changes.removed_rows:
             self.hosted.pop(row, None)
         for local in (*changes.leaders, *changes.followers):
@@ -199,44 +291,58 @@ class Recorder:
         self.checked += len(expected)
 
 
-def test_local_changes_equal_a_loop_over_all_partitions() -> None:
-    random = Random(7)
+@pytest.mark.parametrize("seed", range(3))
+def test_local_changes_equal_a_loop_over_all_partitions(seed: int) -> None:
+    """Also where the state is ahead of the image, and where what is ahead is reverted."""
+    random = Random(seed)
     state = MetadataState(journaling=True)
     images = ImagePublishing(state, lambda name, error: (_ for _ in ()).throw(error))
-    recorder = Recorder(state, 1)
+    recorder = Recorder(1)
     images.register(recorder)
+    #: The number of partitions of each topic, as of each offset that may be reverted to.
     topics: dict[Uuid, int] = {}
+    committed: list[tuple[int, dict[Uuid, int]]] = []
     for step in range(150):
-        changes: list[Record] = []
         for _ in range(random.randint(1, 4)):
-            draw = random.random()
-            if draw < 0.4 or not topics:
-                topic_id = Uuid(b"\7" + random.randbytes(15))
-                topics[topic_id] = count = random.randint(1, 4)
-                changes.append(
-                    records.Topic(name=f"topic-{step}-{len(changes)}", topic_id=topic_id)
-                )
-                changes += [partition(topic_id, number, random) for number in range(count)]
-            elif draw < 0.5:
-                topic_id = random.choice(list(topics))
-                del topics[topic_id]
-                changes.append(records.RemoveTopic(topic_id=topic_id))
-            else:
-                topic_id = random.choice(list(topics))
-                replicas = random.sample(range(1, 6), 3)
-                changes.append(
-                    records.PartitionChange(
-                        partition_id=random.randrange(topics[topic_id]),
-                        topic_id=topic_id,
-                        replicas=replicas,
-                        directories=[DIRECTORY] * 3,
-                        isr=replicas,
-                        leader=random.choice(replicas),
-                    )
-                )
-        state.apply(encode_records(changes, base_offset=state.next_offset))
-        images.publish(state.next_offset)
+            batch = encode_records(changed(topics, step, random), base_offset=state.next_offset)
+            state.apply(batch)
+            committed.append((state.next_offset, dict(topics)))
+        place = random.randrange(len(committed))
+        offset, then = committed[place]
+        images.publish(offset)
+        del committed[: place + 1]
+        if random.random() < 0.3:
+            state.revert(offset)
+            committed, topics = [], dict(then)
+        committed.insert(0, (offset, then))
     assert recorder.checked > 1_000
+
+
+def changed(topics: dict[Uuid, int], step: int, random: Random) -> list[Record]:
+    """Return the records of a random change, and note it in ``topics``."""
+    draw = random.random()
+    if draw < 0.4 or not topics:
+        topic_id = Uuid(b"\7" + random.randbytes(15))
+        topics[topic_id] = count = random.randint(1, 4)
+        new: list[Record] = [
+            records.Topic(name=f"topic-{step}-{topic_id.hex()}", topic_id=topic_id)
+        ]
+        return new + [partition(topic_id, number, random) for number in range(count)]
+    topic_id = random.choice(list(topics))
+    if draw < 0.5:
+        del topics[topic_id]
+        return [records.RemoveTopic(topic_id=topic_id)]
+    replicas = random.sample(range(1, 6), 3)
+    return [
+        records.PartitionChange(
+            partition_id=random.randrange(topics[topic_id]),
+            topic_id=topic_id,
+            replicas=replicas,
+            directories=[DIRECTORY] * 3,
+            isr=replicas,
+            leader=random.choice(replicas),
+        )
+    ]
 
 
 def partition(topic_id: Uuid, number: int, random: Random) -> Record:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -19,8 +20,12 @@ from kraft.broker.replication.messages import (
     EARLIEST,
     LATEST,
     MAX_TIMESTAMP,
+    BrokerFetchRequest,
+    FetchPartition,
     PartitionId,
 )
+from kraft.broker.replication.replica_moves import ReplicaMove
+from kraft.broker.replication.settings import ReplicationSettings
 from kraft.errors import (
     KAFKA_STORAGE_ERROR,
     NONE,
@@ -30,8 +35,8 @@ from kraft.errors import (
 from kraft.records import Uuid
 from kraft.simulation.memory_disk import MemoryDisk
 from kraft.simulation.replica_log import ReplicaSlice
+from tests.harness.joined_brokers import DIRECTORY, P0, TOPIC, JoinedBrokers, batch
 from tests.harness.partition_logs import Logs, directory_id
-from tests.unit.broker.replication.brokers import DIRECTORY, P0, TOPIC, JoinedBrokers, batch
 
 SMALL = LogSettings(segment_bytes=400, index_interval_bytes=50, file_delete_delay_ms=0)
 #: Rounds of fetches after which a follower has all, though each reads one segment at most.
@@ -41,11 +46,17 @@ ALL = 40
 class RealBrokers(JoinedBrokers):
     """Joined brokers whose logs are on disks, two directories each."""
 
-    def __init__(self, home: Path, *ids: int, disks: dict[int, Any] | None = None) -> None:
+    def __init__(
+        self,
+        home: Path,
+        *ids: int,
+        disks: dict[int, Any] | None = None,
+        settings: ReplicationSettings | None = None,
+    ) -> None:
         self.home = home
         self.disks = disks or {}
         self.logs: dict[int, Logs] = {}
-        super().__init__(*ids, stores=self._store)
+        super().__init__(*ids, settings=settings, stores=self._store)
 
     def _store(self, id: int) -> PartitionLogStore:
         paths = [self.home / str(id) / name for name in "12"]
@@ -241,6 +252,72 @@ def test_a_failed_write_takes_the_partitions_of_the_directory_offline(tmp_path: 
     brokers.close()
 
 
+@pytest.mark.parametrize(
+    ("replica", "damage"), [(-1, os.remove), (2, lambda path: os.truncate(path, 9))]
+)
+def test_a_failed_read_takes_the_partitions_of_the_directory_offline(
+    tmp_path: Path, replica: int, damage: Callable[[Path], None]
+) -> None:
+    """ReplicaManager.readFromLog, UnifiedLog.read: the error of one partition of a Fetch."""
+    brokers = RealBrokers(tmp_path, 1, 2)
+    brokers.create(leader=1)
+    brokers.create(leader=1, partition=1, directory=directory_id(1))
+    other = PartitionId(bytes(TOPIC), 1)
+    for id in (P0, other):
+        for _ in range(40):
+            brokers[1].produce(data=batch(b"x" * 60), acks=1, id=id)
+    brokers.replicate(2, rounds=ALL)
+    assert brokers.log(1).core.segment_count > 10, "more than the pool keeps open"
+    damage(tmp_path / "1" / "1" / "a-0" / f"{0:020}.log")
+    fetches = [FetchPartition(id, 0, 1_000, log_start_offset=0) for id in (P0, other)]
+    leader = brokers[1]
+    leader.manager.fetch("both", BrokerFetchRequest(fetches, replica, 2), leader.now)
+    leader.take()
+    fetched = {each.id: each.error for each in leader.answers["both"].partitions}
+    assert fetched == {P0: KAFKA_STORAGE_ERROR, other: NONE}
+    assert [path.endswith("/1/1") for path in brokers.logs[1].failed] == [True]
+    leader.manager.directory_failed(bytes(DIRECTORY), 0.0)
+    assert not leader.partition().is_leader
+    assert leader.partition(other).is_leader
+    brokers.close()
+
+
+def test_requests_between_a_failure_and_the_news_of_it(tmp_path: Path) -> None:
+    """A log whose directory has failed raises an error before the manager takes it offline."""
+    brokers = RealBrokers(tmp_path, 1, 2, settings=ReplicationSettings(max_lag_ms=100.0))
+    brokers.create(leader=1)
+    brokers[1].produce(acks=1)
+    brokers.replicate(2)
+    leader = brokers[1]
+    brokers.logs[1].directories[0].fail(StorageError("broken"))
+    answer = leader.fetch(0, replica=2)
+    assert answer is not None
+    assert answer.error == KAFKA_STORAGE_ERROR
+    leader.manager.delete_records("delete", {P0: 1}, 1_000.0, leader.now)
+    leader.take()
+    assert leader.answers.pop("delete")[P0].error == KAFKA_STORAGE_ERROR
+    # The check of the ISR goes on to other partitions.
+    leader.now += 1_000.0
+    leader.manager.tick(leader.now)
+    assert leader.take().isr_changes is None
+    brokers.close()
+
+
+def test_a_batch_that_fails_leaves_those_before_it_in_the_answer(tmp_path: Path) -> None:
+    disk = MemoryDisk()
+    brokers = RealBrokers(tmp_path, 1, 2, disks={1: disk})
+    brokers.create(leader=1)
+    brokers.create(leader=1, partition=1)
+    other = PartitionId(bytes(TOPIC), 1)
+    disk.refuse("write", "/a-1/")
+    leader = brokers[1]
+    leader.manager.produce("both", {P0: batch(), other: batch()}, 1, 1_000.0, leader.now)
+    leader.take()
+    answers = leader.answers.pop("both")
+    assert [answers[id].error for id in (P0, other)] == [NONE, KAFKA_STORAGE_ERROR]
+    brokers.close()
+
+
 def test_no_log_is_created_while_an_offline_directory_may_have_it(tmp_path: Path) -> None:
     disk = MemoryDisk()
     for name in "12":
@@ -348,3 +425,40 @@ def test_real_logs_answer_as_simulated_ones(seed: int, tmp_path: Path) -> None:
         whole = b"".join(each.data for each in broker.log().batches)
         assert real == whole
     twins.real.close()
+
+
+def test_a_move_lets_settled_partitions_be_read_again(brokers: RealBrokers) -> None:
+    """Readers that had all of the old log read the one that replaces it; a cancelled move is none.
+
+    A settled partition is not read until it changes.
+    """
+    for _ in range(3):
+        brokers[1].produce(acks=1)
+    brokers.replicate(2, rounds=4)
+    manager, partition = brokers[1].manager, brokers[1].partition()
+    settled = manager.fetches.settled
+    assert len(settled) == 1
+    (target,) = (
+        each for each in brokers.logs[1].manager.directories if each.id != partition.directory
+    )
+
+    def begin() -> ReplicaMove:
+        brokers.store(1).create_future(P0, "a", target)
+        manager.moves.resume(partition)
+        return manager.moves.moves[P0]
+
+    begin()
+    manager.moves.cancel(P0)
+    assert len(settled) == 1
+    move = begin()
+    while (part := move.next_part(1 << 20)) is not None:
+        assert move.append(part, part.records.read())
+    assert len(settled) == 1
+    manager.moves.finish(move)
+    assert len(settled) == 0
+    assert partition.directory == target.id
+    brokers[1].produce(acks=1)
+    brokers.replicate(2, rounds=4)
+    assert content(brokers, 2) == content(brokers, 1)
+    assert len(content(brokers, 2)) == 4
+    assert len(settled) == 1

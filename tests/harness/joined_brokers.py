@@ -102,7 +102,17 @@ class JoinedBroker:
         raise error
 
     def on_metadata_update(self, delta: ImageDelta, image: Image) -> None:
-        self.manager.apply_delta(self.state.table, delta, image, self.now)
+        self.manager.apply_delta(delta, image, self.now)
+
+    def apply(self, *changes: Record) -> None:
+        """Apply records to the state, without publishing them."""
+        self.state.apply(encode_records(changes, base_offset=self.state.next_offset))
+
+    def compact(self) -> None:
+        """Compact the table, all of which is published."""
+        self.state.compact()
+        self.images.publish_renumbered()
+        self.output = self.take()
 
     def partition(self, id: PartitionId = P0) -> HostedPartition:
         return self.manager.partitions[id]
@@ -203,9 +213,14 @@ class JoinedBrokers:
             self.deliver(id)
 
     def create(
-        self, leader: int, isr: list[int] | None = None, partition: int = 0, epoch: int = 0
+        self,
+        leader: int,
+        isr: list[int] | None = None,
+        partition: int = 0,
+        epoch: int = 0,
+        directory: bytes = DIRECTORY,
     ) -> None:
-        """Create a partition with all brokers as replicas."""
+        """Create a partition with all brokers as replicas, in ``directory`` of each."""
         replicas = list(self.brokers)
         self.append(
             records.Partition(
@@ -216,7 +231,7 @@ class JoinedBrokers:
                 leader=leader,
                 leader_epoch=epoch,
                 partition_epoch=0,
-                directories=[DIRECTORY] * len(replicas),
+                directories=[Uuid(directory)] * len(replicas),
             )
         )
 
@@ -296,9 +311,12 @@ def broker_record(id: int, *, epoch: int | None = None, fenced: bool = False) ->
     )
 
 
-def fence(id: int, *, is_fenced: int = 1, stopping: int = 0) -> Record:
+def fence(id: int, *, is_fenced: int = 1, stopping: int = 0, epoch: int | None = None) -> Record:
     return records.BrokerRegistrationChange(
-        broker_id=id, broker_epoch=id, fenced=is_fenced, in_controlled_shutdown=stopping
+        broker_id=id,
+        broker_epoch=id if epoch is None else epoch,
+        fenced=is_fenced,
+        in_controlled_shutdown=stopping,
     )
 
 
