@@ -62,6 +62,7 @@ TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53
 SECURITY_DISABLED = 54
 OPERATION_NOT_ATTEMPTED = 55
 KAFKA_STORAGE_ERROR = 56
+LOG_DIR_NOT_FOUND = 57
 SASL_AUTHENTICATION_FAILED = 58
 REASSIGNMENT_IN_PROGRESS = 60
 DELEGATION_TOKEN_AUTH_DISABLED = 61
@@ -558,3 +559,7 @@ class SparkError(KraftError):
 
 class BenchmarkFileError(KraftError):
     """The file is not a pytest-benchmark result, or is damaged; the message names it."""
+
+
+class FleetRunError(KraftError):
+    """A file of a fleet's run is missing or damaged; the message names the file and the line."""

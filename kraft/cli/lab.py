@@ -5,12 +5,17 @@ from __future__ import annotations
 import signal
 import sys
 from contextlib import ExitStack
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from kraft.cli.exit_codes import EPILOG, FAILED, FOUND, INTERRUPTED
+from kraft.cli.fleet import FleetOptions
+from kraft.cli.fleet_cost import fleet_calibrate, fleet_cost
+from kraft.cli.fleet_reports import fleet_report, fleet_scaling
+from kraft.cli.option_groups import takes_groups
 from kraft.cli.options import JsonOption
 
 if TYPE_CHECKING:
@@ -30,6 +35,12 @@ app = typer.Typer(
 @app.callback()
 def _lab() -> None:
     """Run scenarios on clusters of a million partitions."""
+
+
+app.command("fleet-report", epilog=EPILOG)(fleet_report)
+app.command("fleet-scaling", epilog=EPILOG)(fleet_scaling)
+app.command("fleet-calibrate", epilog=EPILOG)(fleet_calibrate)
+app.command("fleet-cost", epilog=EPILOG)(fleet_cost)
 
 
 @app.command("million", epilog=EPILOG)
@@ -155,6 +166,98 @@ def million(
     if not report.is_equal:
         print("error: the loaded state differs from the dropped one", file=sys.stderr)
         raise typer.Exit(FAILED)
+
+
+class QuorumKind(StrEnum):
+    """The controllers that ``kraft lab fleet`` starts."""
+
+    KRAFT = "kraft"
+    KAFKA = "kafka"
+
+
+@app.command("fleet", epilog=EPILOG)
+@takes_groups
+def fleet(
+    options: FleetOptions,
+    quorum: Annotated[
+        QuorumKind,
+        typer.Option(
+            "--quorum",
+            help="Start kraft's controllers, or Apache Kafka's, which need Java 17 and "
+            "--kafka-home.",
+        ),
+    ] = QuorumKind.KRAFT,
+    controllers: Annotated[
+        int,
+        typer.Option("--controllers", metavar="C", min=1, max=9, help="The number of controllers."),
+    ] = 3,
+    kafka_home: Annotated[
+        Path | None,
+        typer.Option(
+            "--kafka-home",
+            metavar="DIR",
+            help="The directory of a release of Apache Kafka, or of its jars. Default: KAFKA_HOME.",
+            show_default=False,
+        ),
+    ] = None,
+    heap: Annotated[
+        str,
+        typer.Option(
+            "--heap",
+            metavar="SIZE",
+            help="The heap of each of Apache Kafka's controllers, with G1 as its start script.",
+        ),
+    ] = "2g",
+    setting: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--setting",
+            metavar="K=V",
+            help="Add a setting to every controller's configuration. Repeatable.",
+            show_default=False,
+        ),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Start a quorum, run a cluster of light brokers against it, and measure its controllers.
+
+    As `kraft fleet`, which describes light brokers, with a quorum that lives as long as the run. Only such a run can kill, pause or replace controllers.
+
+    [bold]Examples[/bold]
+
+      kraft lab fleet --brokers 100 --partitions 10000 --scenario rack-loss
+
+      kraft lab fleet --scenario controller-loss --out controller-loss
+
+      kraft lab fleet --quorum kafka --kafka-home /opt/kafka --scenario rack-loss --json
+    """  # noqa: E501  (help joins no lines: each paragraph is one)
+    from kraft.cli.fleet import print_scenarios, run_request
+    from kraft.fleet.launch import FleetRequest
+
+    if options.list_scenarios:
+        print_scenarios(as_json=as_json)
+        return
+    settings = {}
+    for text in setting or []:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise typer.BadParameter(f"{text!r} is not of the form K=V", param_hint="--setting")
+        settings[name.strip()] = value.strip()
+    scenario = options.read_scenario()
+    run_request(
+        FleetRequest(
+            options.settings(scenario),
+            options.partitions,
+            scenario,
+            out=options.out,
+            quorum=quorum.value,
+            controllers=controllers,
+            kafka_home=kafka_home,
+            heap=heap,
+            quorum_settings=settings,
+        ),
+        as_json=as_json,
+    )
 
 
 @app.command("trace", epilog=EPILOG)

@@ -21,5 +21,6 @@ files.
 ``comparison``        a candidate against its baseline
 ``scaling``           how time grows with size, and whether that growth changed
 ``terminal``, ``html``, ``markdown``, ``json_report``  the reports
+``page_parts``        pieces of HTML pages, also for the fleet's report
 ``report_text``, ``plots``  texts that all reports share; the data of the page's plots
 """

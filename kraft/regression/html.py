@@ -1,21 +1,16 @@
 """Findings as one HTML file that contains its plots and needs no network.
 
 This module writes the markup and limits the content for a large analysis: every change in a table,
-plots of the series that the analysis kept (changed ones first), tables for the rest. It embeds
-``page.css``, ``page.js`` and once plotly.js from the plotly package. The page's
-Content-Security-Policy forbids network access; every text of a result is escaped.
+plots of the series that the analysis kept (changed ones first), tables for the rest. The document,
+its tables and its scripts are those of ``page_parts``; every text of a result is escaped.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
-from html import escape
-from importlib.resources import files
 from typing import Any
 
-from kraft.errors import MissingPackageError
-from kraft.regression import plots, report_text
+from kraft.regression import page_parts, plots, report_text
 from kraft.regression.findings import (
     Analysis,
     ChangeKind,
@@ -26,15 +21,17 @@ from kraft.regression.findings import (
     SeriesOutcome,
     VarianceChange,
 )
+from kraft.regression.page_parts import cell as _cell
+from kraft.regression.page_parts import escaped as _text
+from kraft.regression.page_parts import fields as _fields
+from kraft.regression.page_parts import figure as _figure
+from kraft.regression.page_parts import left_out as _left_out
+from kraft.regression.page_parts import table as _table
 from kraft.regression.points import SeriesKey
 
 #: Limits: series and scaling laws drawn; rows of a table.
 MOST_DRAWN = 200
 MOST_ROWS = 5000
-
-_ONLY_INLINE = (
-    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data: blob:"
-)
 
 
 def page(
@@ -98,19 +95,7 @@ class _Page:
                 self.settings(),
             ]
         )
-        data = "\n".join(
-            f'<script type="application/json" id="data-{name}">{_json(each)}</script>'
-            for name, each in self.data.items()
-        )
-        drawing = _plotly() if self.data else ""
-        scripts = f"<script>{drawing}</script>\n<script>{_package_file('page.js')}</script>"
-        return (
-            '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-            f'<meta http-equiv="Content-Security-Policy" content="{_ONLY_INLINE}">\n'
-            '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-            f"<title>{_text(self.title)}</title>\n<style>\n{_package_file('page.css')}</style>\n</head>\n"
-            f"<body>\n{body}\n{data}\n{scripts}\n</body>\n</html>\n"
-        )
+        return page_parts.document(self.title, body, self.data)
 
     def heading(self) -> str:
         series = self.analysis.series
@@ -450,69 +435,9 @@ def _tools(*, has_search: bool, has_axis: bool = False) -> str:
     return f'<div class="tools">{search if has_search else ""}{along if has_axis else ""}</div>'
 
 
-def _table(head: Sequence[tuple[str, bool]], rows: str) -> str:
-    cells = "".join(
-        f'<th scope="col"{" class=number" if is_number else ""}><button>{name}</button></th>'
-        for name, is_number in head
-    )
-    return (
-        f'<div class="wide"><table><thead><tr>{cells}</tr></thead>\n'
-        f"<tbody>{rows}</tbody></table></div>"
-    )
-
-
-def _cell(content: str, *, key: float | str, style: str = "") -> str:
-    """Return a cell with its sort key; numbers are right-aligned."""
-    style = style or ("" if isinstance(key, str) else "number")
-    named = f' class="{style}"' if style else ""
-    return f'<td{named} data-key="{_text(str(key))}">{content}</td>'
-
-
-def _figure(kind: str, data: str, caption: str, label: str) -> str:
-    facts = f"<figcaption>{caption}</figcaption>" if caption else ""
-    return (
-        f'<figure>{facts}<div class="plot" data-kind="{kind}" data-of="{data}" role="img" '
-        f'aria-label="{label}"></div></figure>'
-    )
-
-
-def _fields(fields: Iterable[tuple[str, str]]) -> str:
-    inside = "".join(f"<dt>{_text(name)}</dt><dd>{_text(value)}</dd>" for name, value in fields)
-    return f'<dl class="fields">{inside}</dl>'
-
-
 def _plural(word: str, number: int) -> str:
     return word if number == 1 else f"{word}s"
 
 
-def _left_out(count: int, what: str) -> str:
-    return f'<p class="quiet">{count:,} more {what} are omitted.</p>' if count > 0 else ""
-
-
 def _link(url: str, content: str) -> str:
     return f'<a href="{_text(url)}" rel="noopener noreferrer" target="_blank">{content}</a>'
-
-
-def _text(text: str) -> str:
-    """Return text escaped for content and attributes."""
-    return escape(report_text.printable(text))
-
-
-def _json(data: object) -> str:
-    """Return JSON for a script element, which ends at the first ``</script``: "<" is escaped."""
-    return json.dumps(data, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
-
-
-def _package_file(name: str) -> str:
-    return files("kraft.regression").joinpath(name).read_text(encoding="utf-8")
-
-
-def _plotly() -> str:
-    try:
-        from plotly.offline import get_plotlyjs
-    except ImportError:
-        raise MissingPackageError(
-            "an HTML report needs plotly: pip install 'kraft[report]'"
-        ) from None
-    script: str = get_plotlyjs()
-    return script

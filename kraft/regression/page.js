@@ -163,7 +163,27 @@
         range: [Math.log10(low) - 0.06, Math.log10(high) + 0.06] } })];
   };
 
-  const kinds = { history, distribution, scaling, overview };
+  // A plot that the program laid out: colours are names of this page, "@slower" or "@slower/0.2".
+  const coloured = (value) => {
+    if (typeof value === "string" && value[0] === "@") {
+      const [name, alpha] = value.slice(1).split("/");
+      return alpha ? faint(colours[name], Number(alpha)) : colours[name];
+    }
+    if (Array.isArray(value)) return value.map(coloured);
+    if (value === null || typeof value !== "object") return value;
+    return Object.fromEntries(Object.entries(value).map(([key, each]) => [key, coloured(each)]));
+  };
+  const figure = (data) => {
+    const given = layout(coloured(data.layout));
+    const line = { gridcolor: colours.grid, zeroline: false, linecolor: colours.line,
+      tickcolor: colours.line, automargin: true };
+    for (const name of Object.keys(given).filter((each) => /^[xy]axis/.test(each))) {
+      given[name] = { ...line, ...given[name] };
+    }
+    return [coloured(data.traces), given];
+  };
+
+  const kinds = { history, distribution, scaling, overview, figure };
   const parsed = new Map();
   const dataOf = (plot) => {
     const name = plot.dataset.of;

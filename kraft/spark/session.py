@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 #: The data sources that `register` registers, as ``module:class``.
 DATA_SOURCES: tuple[str, ...] = (
+    "kraft.spark.fleet_traces:KraftFleetSource",
     "kraft.spark.kraft_metadata:KraftMetadataSource",
     "kraft.spark.kraft_trace:KraftTraceSource",
     "kraft.spark.pytest_benchmark:PytestBenchmarkSource",

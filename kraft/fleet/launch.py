@@ -1,0 +1,342 @@
+"""``run_fleet``: one run from its settings to its report, for commands and benchmarks.
+
+Checks the machine and the scenario before anything starts, starts the quorum if the run has its
+own, then the fleet's processes, and runs the scenario. Everything that was started has ended when
+the function returns or raises.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from kraft.admin.settings import AdminSettings, read_admin_settings
+from kraft.errors import InvalidConfigError, InvalidRequestError, StorageError
+from kraft.fleet.fleet import Fleet, FleetSettings
+from kraft.fleet.limits import FleetNeeds, check_limits
+from kraft.fleet.measures import percentile
+from kraft.fleet.own_quorum import KafkaQuorum, OwnQuorum
+from kraft.fleet.run import Conservation, FleetRunner, Sampler
+from kraft.fleet.samples import listening_processes
+from kraft.fleet.scenario import ComeBack, FleetScenario, Lose, Start, Step
+from kraft.fleet.trace import FleetRun, FleetTrace
+from kraft.fleet.traces import EVENTS
+from kraft.network.controller_connection import Address
+from kraft.network.quorum_client import QuorumClient
+
+_LOCAL_HOSTS = ("localhost", "::1")
+#: The smallest quorum that has a majority without one of its controllers.
+_MAJORITY_AFTER_LOSS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class FleetRequest:
+    """A run. Without ``bootstrap_controllers`` it starts ``controllers`` of its own ``quorum``.
+
+    ``quorum`` is ``kraft`` or ``kafka``. ``out`` is a new or empty directory; None: the files are
+    removed at the end.
+    """
+
+    settings: FleetSettings
+    partitions: int
+    scenario: FleetScenario
+    bootstrap_controllers: str = ""
+    out: Path | None = None
+    label: str = ""
+    quorum: str = "kraft"
+    controllers: int = 3
+    kafka_home: Path | None = None
+    heap: str = "2g"
+    quorum_settings: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class FleetReport:
+    """The outcome of a run.
+
+    ``values`` are the measures by (step, name), in ms; those of ``step_ended`` in seconds.
+    """
+
+    run: FleetRun
+    conservation: Conservation
+    values: Mapping[tuple[str, str], Sequence[float]]
+    cpu: Mapping[str, Mapping[str, float]]
+    received_bytes: int
+    decoded_bytes: int
+    failures: Mapping[str, int]
+    outcomes: Mapping[str, int]
+    #: How late the event loops of the fleet's processes were at most: a part of every measure.
+    worst_delay_ms: float
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "run": self.run.run,
+            "quorum": self.run.quorum,
+            "brokers": self.run.brokers,
+            "partitions": self.run.partitions,
+            "scenario": self.run.scenario,
+            "seed": self.run.seed,
+            "processes": self.run.processes,
+            "measures": [
+                {"step": step, "name": name, "unit": EVENTS[name].unit, **summary(values)}
+                for (step, name), values in self.values.items()
+            ],
+            "meanCores": {step: dict(means) for step, means in self.cpu.items()},
+            "receivedBytes": self.received_bytes,
+            "decodedBytes": self.decoded_bytes,
+            "fleetDelayMs": self.worst_delay_ms,
+            "failedRequests": dict(self.failures),
+            "partitionRequests": dict(self.outcomes),
+            "check": {
+                "offset": self.conservation.offset,
+                "brokers": self.conservation.checked_brokers,
+                "partitions": self.conservation.partitions,
+                "problems": self.conservation.problems,
+            },
+        }
+
+
+def summary(values: Sequence[float]) -> dict[str, float]:
+    """Return count, median, p99 and worst of values, as the reports of runs do."""
+    return {
+        "count": len(values),
+        "p50": percentile(values, 0.5),
+        "p99": percentile(values, 0.99),
+        "worst": max(values),
+    }
+
+
+class FleetView:
+    """What a running fleet shows: the present step, and the fleet once it has started."""
+
+    def __init__(self) -> None:
+        self.step = ""
+        self.fleet: Fleet | None = None
+        self.samples: Mapping[str, float] = {}
+        self._sampler: Sampler | None = None
+
+    def line(self) -> str:
+        """Return one line for a terminal."""
+        if self.fleet is None:
+            return self.step
+        statistics = list(self.fleet.statistics.values())
+        last = {} if self._sampler is None else self._sampler.last
+        partitions = max((each["partitions"] for each in statistics), default=0)
+        offset = max((each["offset"] for each in statistics), default=0)
+        return (
+            f"{self.step}: {len(self.fleet.unfenced)} of {self.fleet.settings.brokers} brokers "
+            f"unfenced, {partitions} partitions, offset {offset}, cores: controllers "
+            f"{last.get('controller_cpu', 0):.2f}, fleet {last.get('fleet_cpu', 0):.2f}"
+        )
+
+
+def run_fleet(
+    request: FleetRequest,
+    view: FleetView | None = None,
+    on_step: Callable[[Step], object] = lambda step: None,
+) -> FleetReport:
+    """Run the scenario; return what was measured and checked.
+
+    Raises InvalidConfigError and InvalidRequestError before anything starts, FleetFaultError for a
+    fault of the fleet, FleetTimeoutError for a step that did not end in its time, and the errors of
+    the quorum's client.
+    """
+    view = view or FleetView()
+    _check_request(request)
+    with ExitStack() as stack:
+        home = stack.enter_context(_directory(request.out))
+        quorum = None
+        bootstrap = request.bootstrap_controllers
+        if not bootstrap:
+            view.step = f"starting {request.controllers} controllers"
+            quorum = stack.enter_context(_own_quorum(request, home / "quorum"))
+            bootstrap = quorum.bootstrap_controllers
+        admin = read_admin_settings(bootstrap, request.settings.properties or None)
+        view.step = "asking the controllers"
+        with QuorumClient(admin.bootstrap_controllers, security=admin.security) as client:
+            cluster_id = client.describe_cluster().cluster_id
+            described = client.describe_quorum()
+        controllers = _controller_processes(quorum, admin)
+        run = FleetRun(
+            secrets.token_hex(6),
+            request.label or (quorum.label if quorum else _label_of(controllers().values())),
+            len(described.voters),
+            request.settings.brokers,
+            request.partitions,
+            request.scenario.name,
+            request.settings.seed,
+            request.settings.processes,
+        )
+        trace = stack.enter_context(FleetTrace(home, run))
+        view.step = f"starting {run.processes} processes of light brokers"
+        fleet = stack.enter_context(
+            Fleet(request.settings, cluster_id, bootstrap, home / "processes", trace)
+        )
+        sampler = Sampler(fleet, trace, controllers, quorum.metrics_ports if quorum else ())
+        stack.callback(sampler.stop)
+        view.fleet, view._sampler = fleet, sampler
+
+        def step_begins(step: Step) -> None:
+            view.step = step.name
+            on_step(step)
+
+        runner = FleetRunner(
+            fleet,
+            admin,
+            trace,
+            request.partitions,
+            request.settings.seed,
+            quorum=quorum,
+            on_step=step_begins,
+        )
+        conservation = runner.run(request.scenario)
+        statistics = list(fleet.statistics.values())
+        outcomes: dict[str, int] = {}
+        for each in statistics:
+            for name, count in each["outcomes"].items():
+                outcomes[name] = outcomes.get(name, 0) + count
+        return FleetReport(
+            run,
+            conservation,
+            dict(trace.values),
+            sampler.means(),
+            sum(each["received_bytes"] for each in statistics),
+            sum(each["decoded_bytes"] for each in statistics),
+            dict(fleet.failures),
+            outcomes,
+            fleet.worst_delay_ms,
+        )
+
+
+def _check_request(request: FleetRequest) -> None:
+    settings = request.settings
+    for name in ("brokers", "processes", "racks", "regions", "directories"):
+        if getattr(settings, name) < 1:
+            raise InvalidRequestError(f"{name} must be at least 1")
+    if request.partitions < 0:
+        raise InvalidRequestError("partitions must not be negative")
+    if settings.racks > settings.brokers:
+        raise InvalidRequestError(f"{settings.brokers} brokers cannot fill {settings.racks} racks")
+    if settings.regions > settings.racks:
+        raise InvalidRequestError(f"{settings.racks} racks cannot fill {settings.regions} regions")
+    if settings.processes > settings.brokers:
+        raise InvalidRequestError(
+            f"{settings.brokers} brokers cannot fill {settings.processes} processes"
+        )
+    if request.scenario.needs_own_quorum and request.bootstrap_controllers:
+        raise InvalidConfigError(
+            f"scenario {request.scenario.name} stops controllers: run it with a quorum of its own "
+            "(kraft lab fleet)"
+        )
+    own = 0 if request.bootstrap_controllers else request.controllers
+    if request.scenario.needs_own_quorum and own < _MAJORITY_AFTER_LOSS:
+        raise InvalidRequestError(
+            f"scenario {request.scenario.name} stops a controller: {own} controllers have no "
+            f"majority then, at least {_MAJORITY_AFTER_LOSS} are needed (--controllers)"
+        )
+    _check_losses(request.scenario, settings)
+    check_limits(
+        FleetNeeds(
+            settings.brokers,
+            request.partitions,
+            settings.processes,
+            own,
+            request.heap if request.quorum == "kafka" else "",
+        ),
+        request.out or Path(tempfile.gettempdir()),
+    )
+
+
+def _check_losses(scenario: FleetScenario, settings: FleetSettings) -> None:
+    """Raise for a rack or region that does not exist, and where no broker would be left.
+
+    Which brokers a number of them chooses is known only when the step runs.
+    """
+    lost: set[int] = set()
+    for number, step in enumerate(scenario.steps, 1):
+        rack, region = getattr(step, "rack", ""), getattr(step, "region", "")
+        settings.check_place(rack, region)
+        if isinstance(step, ComeBack | Start):
+            lost.clear()
+        if not isinstance(step, Lose):
+            continue
+        if rack or region:
+            lost |= set(settings.choose(rack=rack, region=region, brokers=0, random=Random(0)))
+        if max(len(lost), step.brokers) >= settings.brokers:
+            raise InvalidRequestError(
+                f"step {number} of scenario {scenario.name} ({step.name}) would stop all "
+                f"{settings.brokers} brokers, and none would be left to see what becomes of their "
+                "partitions: raise --brokers, --racks or --regions"
+            )
+
+
+def _own_quorum(request: FleetRequest, directory: Path) -> OwnQuorum:
+    if request.quorum == "kafka":
+        return KafkaQuorum(
+            directory,
+            request.controllers,
+            request.quorum_settings,
+            home=request.kafka_home,
+            heap=request.heap,
+        )
+    return OwnQuorum(directory, request.controllers, request.quorum_settings)
+
+
+@contextmanager
+def _directory(out: Path | None) -> Iterator[Path]:
+    """Yield the directory of the run's files; a temporary one is removed at the end."""
+    if out is None:
+        home = Path(tempfile.mkdtemp(prefix="kraft-fleet-"))
+        try:
+            yield home
+        finally:
+            shutil.rmtree(home, ignore_errors=True)
+        return
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        if any(out.iterdir()):
+            raise InvalidRequestError(f"{out} is not empty: name a new directory (--out)")
+    except OSError as error:
+        raise StorageError(f"cannot use {out}: {error}") from None
+    yield out
+
+
+def _are_local(addresses: Sequence[Address]) -> bool:
+    return all(host in _LOCAL_HOSTS or host.startswith("127.") for host, _ in addresses)
+
+
+def _controller_processes(
+    quorum: OwnQuorum | None, admin: AdminSettings
+) -> Callable[[], Mapping[int, int]]:
+    """Return a function for the controllers' processes by port, if they are on this machine."""
+    if quorum is not None:
+        return lambda: quorum.processes
+    addresses = admin.bootstrap_controllers
+    found: dict[int, int] = {}
+    if _are_local(addresses):
+        found = {port: pid for _, port in addresses for pid in listening_processes([port])}
+    return lambda: found
+
+
+def _label_of(pids: Iterable[int]) -> str:
+    """Return the kind of the controllers by the command of their first process."""
+    for pid in pids:
+        try:
+            arguments = Path(f"/proc/{pid}/cmdline").read_bytes()
+        except OSError:
+            continue
+        command = arguments.replace(b"\0", b" ").decode(errors="replace")
+        if "kafka.Kafka" in command:
+            found = re.search(r"kafka[-_](\d+\.\d+\.\d+)", command)
+            return f"kafka-{found[1]}" if found else "kafka"
+        if "kraft" in command:
+            return "kraft"
+    return "unknown"

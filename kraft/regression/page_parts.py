@@ -1,0 +1,111 @@
+"""Pieces of an HTML page that contains its plots and needs no network.
+
+The pages of ``kraft regress`` and of the fleet's runs are made of these functions: the document
+with its styles and scripts, tables that sort, plots that ``page.js`` draws from data in the page.
+``page.css``, ``page.js`` and once plotly.js from the plotly package are embedded. The page's
+Content-Security-Policy forbids network access.
+
+Arguments named ``content``, ``rows`` or ``body`` are markup; the caller escapes every foreign text
+with `escaped`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+from importlib.resources import files
+
+from kraft.errors import MissingPackageError
+from kraft.regression import report_text
+
+_ONLY_INLINE = (
+    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data: blob:"
+)
+
+
+def document(title: str, body: str, data: Mapping[str, object], *, style: str = "") -> str:
+    """Return the whole page as text; write it as UTF-8. About 5 MB of it are plotly.js.
+
+    ``data`` holds the data of each plot by its name, for `figure`; without plots, plotly.js is left
+    out. ``style`` is appended to ``page.css``.
+
+    Raises MissingPackageError where plotly is not installed (``pip install 'kraft[report]'``).
+    """
+    embedded = "\n".join(
+        f'<script type="application/json" id="data-{name}">{_json(each)}</script>'
+        for name, each in data.items()
+    )
+    drawing = _plotly() if data else ""
+    scripts = f"<script>{drawing}</script>\n<script>{_package_file('page.js')}</script>"
+    return (
+        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{_ONLY_INLINE}">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{escaped(title)}</title>\n<style>\n{_package_file('page.css')}{style}</style>\n"
+        f"</head>\n<body>\n{body}\n{embedded}\n{scripts}\n</body>\n</html>\n"
+    )
+
+
+def table(head: Sequence[tuple[str, bool]], rows: str) -> str:
+    """Return a table; ``head`` has the columns, and whether each holds numbers."""
+    cells = "".join(
+        f'<th scope="col"{" class=number" if is_number else ""}><button>{name}</button></th>'
+        for name, is_number in head
+    )
+    return (
+        f'<div class="wide"><table><thead><tr>{cells}</tr></thead>\n'
+        f"<tbody>{rows}</tbody></table></div>"
+    )
+
+
+def cell(content: str, *, key: float | str, style: str = "") -> str:
+    """Return a cell with its sort key; numbers are right-aligned."""
+    style = style or ("" if isinstance(key, str) else "number")
+    named = f' class="{style}"' if style else ""
+    return f'<td{named} data-key="{escaped(str(key))}">{content}</td>'
+
+
+def figure(kind: str, data: str, caption: str, label: str) -> str:
+    """Return the place of a plot: its kind in ``page.js``, the name of its data, its label."""
+    facts = f"<figcaption>{caption}</figcaption>" if caption else ""
+    return (
+        f'<figure>{facts}<div class="plot" data-kind="{kind}" data-of="{data}" role="img" '
+        f'aria-label="{label}"></div></figure>'
+    )
+
+
+def fields(pairs: Iterable[tuple[str, str]]) -> str:
+    """Return names and values as a list of definitions."""
+    inside = "".join(f"<dt>{escaped(name)}</dt><dd>{escaped(value)}</dd>" for name, value in pairs)
+    return f'<dl class="fields">{inside}</dl>'
+
+
+def left_out(count: int, what: str) -> str:
+    """Return a line about omitted rows; nothing for none."""
+    return f'<p class="quiet">{count:,} more {what} are omitted.</p>' if count > 0 else ""
+
+
+def escaped(text: str) -> str:
+    """Return text escaped for content and attributes."""
+    return escape(report_text.printable(text))
+
+
+def _json(data: object) -> str:
+    """Return JSON for a script element, which ends at the first ``</script``: "<" is escaped."""
+    return json.dumps(data, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
+
+
+def _package_file(name: str) -> str:
+    return files("kraft.regression").joinpath(name).read_text(encoding="utf-8")
+
+
+def _plotly() -> str:
+    try:
+        from plotly.offline import get_plotlyjs
+    except ImportError:
+        raise MissingPackageError(
+            "an HTML report needs plotly: pip install 'kraft[report]'"
+        ) from None
+    script: str = get_plotlyjs()
+    return script

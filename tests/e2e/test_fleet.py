@@ -1,0 +1,140 @@
+"""``kraft fleet`` and ``kraft lab fleet`` as a user runs them: a lost rack, every step, errors."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kraft.fleet.traces import read_run
+from kraft.regression.results import read_run as read_results
+from tests.harness.commands import kraft
+
+BROKERS, PARTITIONS = 50, 5000
+SIZE = ("--brokers", BROKERS, "--partitions", PARTITIONS, "--processes", 2)
+
+
+def trace_of(directory: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (directory / "trace.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.timeout(400)
+def test_a_fleet_loses_a_rack_and_gets_it_back(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    ran = kraft(
+        "lab", "fleet", *SIZE, "--scenario", "rack-loss", "--out", out, "--json", timeout_s=300
+    )
+    assert ran.returncode == 0, ran.stderr
+    report = json.loads(ran.stdout)
+
+    assert report["check"]["problems"] == []
+    assert report["check"]["brokers"] == BROKERS
+    # The marker's topic has one partition.
+    assert report["check"]["partitions"] == PARTITIONS + 1
+    assert report["decodedBytes"] < report["receivedBytes"] / 10
+    # Each partition has a replica in each of the three racks, which its leader adds again.
+    assert report["partitionRequests"]["AlterPartition NONE"] >= PARTITIONS
+
+    lines = trace_of(out)
+    assert all(set(line) == {"at_ms", "step", "name", "broker", "value"} for line in lines)
+    counts = Counter((line["step"], line["name"]) for line in lines)
+    lost = sum(id % 3 == 0 for id in range(1001, 1001 + BROKERS))
+    assert {name for _, name in counts} >= {
+        *("controller_cpu", "active_controller_cpu", "fleet_cpu", "queue_time_p99")
+    }
+    assert counts["start", "broker_unfenced"] == BROKERS
+    assert counts["steady", "applied"] == 5 * BROKERS
+    assert counts["lose", "broker_fenced"] == counts["lose", "fenced_after"] == lost
+    assert counts["come_back", "broker_unfenced"] == lost
+    decided = next(line for line in lines if line["name"] == "decided")
+    everywhere = next(line for line in lines if line["name"] == "applied_everywhere")
+    # broker.session.timeout.ms is 9 s, and the last heartbeat may be 2 s old.
+    assert 7_000 <= decided["value"] <= everywhere["value"]
+
+    run = json.loads((out / "run.json").read_text())
+    assert (run["quorum"], run["controllers"], run["brokers"]) == ("kraft", 3, BROKERS)
+    results = read_results((out / "benchmark.json").read_bytes(), "benchmark.json")
+    assert results.problems == ()
+    assert {"lose_decided", "steady_propagation"} <= set(results.benchmark)
+    assert len(read_run(out).trace) == len(lines)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["lab", "fleet", "--brokers", 2], "2 brokers cannot fill 3 racks"),
+        (["lab", "fleet", "--brokers", 10_000_000], "ephemeral ports"),
+        (["lab", "fleet", "--scenario", "none"], "there is no scenario 'none'"),
+        (["lab", "fleet", "--scenario", "region-loss"], "would stop all 100 brokers"),
+        (["lab", "fleet", "--scenario", "rack-loss", "--racks", 1, "--regions", 2], "1 racks"),
+        (["lab", "fleet", "--quorum", "kafka", "--kafka-home", "/"], "no release of Apache Kafka"),
+        (
+            [*("fleet", "--bootstrap-controllers", "localhost:1"), "--scenario", "controller-loss"],
+            "run it with a quorum of its own",
+        ),
+    ],
+)
+def test_a_run_that_cannot_be_is_rejected(arguments: list[object], reason: str) -> None:
+    ran = kraft(*arguments)
+    assert ran.returncode == 1
+    assert reason in ran.stderr
+
+
+#: Snapshots and the deletion of the log before them every few hundred partitions; sessions of 3 s.
+SHORT_LOGS = {
+    "metadata.log.max.record.bytes.between.snapshots": "60000",
+    "internal.metadata.log.segment.bytes": "120000",
+    "metadata.max.retention.bytes": "1",
+    "broker.session.timeout.ms": "3000",
+}
+EVERY_STEP: list[dict[str, Any]] = [
+    {"do": "start", "spread_s": 0.0},
+    {"do": "create_topics", "partitions": 600, "partitions_per_topic": 60},
+    {"do": "lose", "brokers": 2},
+    {"do": "create_topics", "partitions": 3000, "per_second": 20.0},
+    {"do": "come_back"},
+    {"do": "rolling_restart", "brokers": 2},
+    # Needs the preferred leaders in sync, those of the last restarted broker too.
+    {"do": "elect_preferred"},
+    {"do": "flap", "brokers": 1, "times": 1, "down_s": 4.0, "up_s": 1.0},
+    {"do": "isr_storm", "brokers": 2, "seconds": 1.0},
+    {"do": "reassign", "partitions": 40},
+    {"do": "slow_observers", "brokers": 1, "delay_ms": 1500.0, "seconds": 3.0},
+    {"do": "kill_controller"},
+    {"do": "pause_controller", "seconds": 4.0},
+    {"do": "replace_controller"},
+    {"do": "steady", "seconds": 2.0, "markers": 2},
+    {"do": "delete_topics", "share": 0.5},
+]
+
+
+@pytest.mark.timeout(400)
+def test_every_step_runs_while_the_logs_are_deleted_behind_snapshots(tmp_path: Path) -> None:
+    """Returning brokers need snapshots; brokers with two directories report their replicas."""
+    path, out = tmp_path / "every.json", tmp_path / "run"
+    path.write_text(json.dumps({"name": "every", "seed": 5, "steps": EVERY_STEP}))
+    settings = [word for each in SHORT_LOGS.items() for word in ("--setting", "=".join(each))]
+    size = ("--brokers", 9, "--processes", 2, "--directories", 2, "--replica-lag-ms", 1000)
+    ran = kraft(
+        *("lab", "fleet", *size, "--cold", "--scenario", path, "--out", out, "--json", *settings),
+        timeout_s=300,
+    )
+    assert ran.returncode == 0, ran.stderr
+    report = json.loads(ran.stdout)
+    assert report["check"]["problems"] == []
+    assert report["check"]["brokers"] == 9
+    # Every replica of the 3,000 partitions and of the marker has a directory that it reported.
+    assert report["partitionRequests"]["AssignReplicasToDirs NONE"] >= 9000
+    events = {(line["step"], line["name"]) for line in trace_of(out)}
+    assert {
+        ("lose", "decided"),
+        ("rolling_restart", "broker_stopped"),
+        ("kill_controller", "first_write"),
+        ("kill_controller", "controller_elected"),
+        ("pause_controller", "first_write"),
+        ("replace_controller", "step_ended"),
+        ("steady", "applied"),
+    } <= events
