@@ -1,8 +1,8 @@
 """Make and read recordings of system calls.
 
 The tests compile ``recorder.c`` and preload it into the recorded process; see there for the
-recorded calls and the possible faults. A recording is complete once no process writes to it, or
-where the reading process is the recorded one.
+recorded calls and the possible faults. A recording is complete once no process writes to it; of a
+process that reads its own, all calls of the reading thread are there.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 SOURCE = Path(__file__).with_name("recorder.c")
 UNDER, TO = "RECORD_UNDER", "RECORD_TO"
-SHORTEN, FAIL, DROP = "RECORD_SHORTEN", "RECORD_FAIL", "RECORD_DROP"
+SENDS, SHORTEN, FAIL, DROP = "RECORD_SENDS", "RECORD_SHORTEN", "RECORD_FAIL", "RECORD_DROP"
 
 _HEAD = struct.Struct("<IiqQqq")
 
@@ -80,12 +80,15 @@ class Recording:
             file.seek(self._position)
             data = file.read()
         position = 0
-        while position < len(data):
+        while len(data) - position >= _HEAD.size:
             size, kind, thread, inode, at, of = _HEAD.unpack_from(data, position)
-            position += _HEAD.size
-            payload = data[position : position + size]
-            position += size
-            yield Call(_KINDS[kind], thread, inode, at, of, payload)
+            begin = position + _HEAD.size
+            if len(data) - begin < size:
+                break
+            position = begin + size
+            yield Call(_KINDS[kind], thread, inode, at, of, data[begin:position])
+        # On tmpfs a reader may see a part of a record that another thread writes: it is left for
+        # the next call.
         self._position += position
 
 
@@ -116,8 +119,12 @@ def _compiler() -> list[str] | None:
 
 def recorded(library: Path, under: Path, to: Path, **more: str) -> dict[str, str]:
     """Return the environment of a process whose changes under a directory are recorded."""
+    return {**os.environ, **variables(library, under, to, **more)}
+
+
+def variables(library: Path, under: Path, to: Path, **more: str) -> dict[str, str]:
+    """Return the variables that make a process record its changes under a directory."""
     return {
-        **os.environ,
         "LD_PRELOAD": str(library),
         UNDER: os.path.realpath(under),
         TO: str(to),

@@ -38,6 +38,19 @@ def written(directory: Path, writer: str) -> bytes:
     return (directory / name).read_bytes()
 
 
+def test_a_record_that_is_being_written_is_read_by_the_next_call(run: Run, place: Path) -> None:
+    assert write(run, place, "output") == 0
+    whole = (place / "calls").read_bytes()
+    calls = list(Recording(place / "calls").new())
+    for cut in range(len(whole)):
+        growing = place / "growing"
+        growing.write_bytes(whole[:cut])
+        recording = Recording(growing)
+        read = list(recording.new())
+        growing.write_bytes(whole)
+        assert read + list(recording.new()) == calls, f"cut at {cut}"
+
+
 @pytest.mark.parametrize("writer", WRITERS)
 def test_partial_writes_are_completed(writer: str, run: Run, place: Path) -> None:
     assert write(run, place, writer, **{SHORTEN: "7:2"}) == 0
