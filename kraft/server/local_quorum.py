@@ -7,6 +7,7 @@ node stops on SIGTERM, and when its standard input closes, which happens however
 
 from __future__ import annotations
 
+import fcntl
 import os
 import random
 import shutil
@@ -40,6 +41,8 @@ _PATIENCE_S = 2.0
 #: Below the ephemeral ports of all known systems (Linux begins at 32768, others at 49152).
 _OWN_PORTS = range(20_000, 32_000)
 _ports_in_turn = cycle(random.sample(_OWN_PORTS, len(_OWN_PORTS)))
+#: The open file of `_reserved`.
+_reservations: int | None = None
 
 
 @dataclass(slots=True)
@@ -328,11 +331,34 @@ def _names(nodes: Sequence[LocalNode]) -> str:
     return f"nodes {', '.join(others)} and {last}" if others else f"node {last}"
 
 
+def _reserved(port: int) -> bool:
+    """Reserve a port for this process while it runs; return whether no other process has it.
+
+    The lock of one byte of an empty file in memory is the reservation. Where there can be no such
+    file, as on systems other than Linux, every port counts as reserved.
+    """
+    global _reservations
+    try:
+        if _reservations is None:
+            path = f"/dev/shm/kraft-ports-{os.getuid()}"
+            flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+            # Never closed: that would give up all locks of the process.
+            _reservations = os.open(path, flags, 0o600)
+    except OSError:
+        return True
+    try:
+        fcntl.lockf(_reservations, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
+    except OSError:
+        return False
+    return True
+
+
 def free_ports(count: int) -> list[int]:
     """Return free ports of loopback, below the system's ephemeral ports.
 
-    A process gets each port once before any port a second time: a node that has not started yet
-    has not bound the port that was chosen for it.
+    A process gets each port once before any port a second time, and no port that another process
+    has got and may still use: a node that has not started yet, or that is down, has not bound the
+    port that was chosen for it.
 
     While a node is down, an outgoing connection could take its ephemeral port. Even a connection to
     that port could connect to itself, as TCP allows, and keep the node from binding it.
@@ -343,7 +369,8 @@ def free_ports(count: int) -> list[int]:
             one = stack.enter_context(socket.socket())
             with suppress(OSError):
                 one.bind((LOOPBACK, port))
-                ports.append(port)
+                if _reserved(port):
+                    ports.append(port)
             if len(ports) == count:
                 return ports
     raise StorageError(f"no {count} free ports among {_OWN_PORTS.start} to {_OWN_PORTS.stop - 1}")

@@ -39,32 +39,67 @@ def test_a_port_in_use_is_not_returned(monkeypatch: pytest.MonkeyPatch) -> None:
         assert free_ports(3) == free
 
 
-#: Ends a second after it is asked to, as a broker that waits for the session of a dead one.
+#: Gets ports, prints them, and runs on without binding them.
+_HOLDER = """
+import sys
+from kraft.server.local_quorum import free_ports
+print(*free_ports(3), flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_port_that_another_process_has_got_is_not_returned(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Two clusters that were made at the same time could get one port."""
+    with subprocess.Popen(
+        [sys.executable, "-c", _HOLDER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as holder:
+        assert holder.stdout is not None
+        held = [int(word) for word in holder.stdout.readline().split()]
+        free = free_ports(3)
+        assert not set(held) & set(free)
+        monkeypatch.setattr(local_quorum, "_ports_in_turn", cycle([*held, *free]))
+        assert free_ports(3) == free
+        holder.communicate("")
+    # They are free again.
+    monkeypatch.setattr(local_quorum, "_ports_in_turn", cycle(held))
+    assert free_ports(3) == held
+
+
+#: Ends some seconds after it is asked to, as a broker that waits for the session of a dead one.
 _SLOW = """
 import signal, sys, time
 from pathlib import Path
 
 def stop(*_):
-    time.sleep(1)
+    time.sleep(float(sys.argv[1]))
     Path("stopped").touch()
     sys.exit()
 
 signal.signal(signal.SIGTERM, stop)
 Path("ready").touch()
-time.sleep(60)
+time.sleep(600)
 """
 
 
-@pytest.mark.parametrize("session_ms", [500, 5000])
+@pytest.mark.parametrize(
+    ("session_ms", "takes_s", "may_stop"), [(500, 300.0, False), (60_000, 1.0, True)]
+)
 def test_a_broker_may_stop_for_as_long_as_a_session(
-    session_ms: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    session_ms: int,
+    takes_s: float,
+    may_stop: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(local_quorum, "_PATIENCE_S", 0.1)
     monkeypatch.setattr(local_quorum, "STOP_TIMEOUT_S", 0.1)
     settings = {"broker.session.timeout.ms": str(session_ms)}
     with LocalQuorum(tmp_path / "quorum", 1, settings, brokers=1) as quorum:
         (broker,) = quorum.brokers
-        broker.process = subprocess.Popen([sys.executable, "-c", _SLOW], cwd=tmp_path)
+        program = [sys.executable, "-c", _SLOW, str(takes_s)]
+        broker.process = subprocess.Popen(program, cwd=tmp_path)
         eventually((tmp_path / "ready").exists)
         quorum.stop()
-    assert (tmp_path / "stopped").exists() == (session_ms > 1000)
+    assert (tmp_path / "stopped").exists() == may_stop
