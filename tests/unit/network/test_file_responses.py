@@ -18,6 +18,7 @@ from kraft.network.file_copies import COPIED_AT_ONCE, grouped, read
 from kraft.network.listener import Limits
 from kraft.protocol.fetch import FetchedPartitionData, FetchedTopicData, FetchResponseData
 from kraft.protocol.headers import request_frame
+from tests.harness.standstills import despite_standstills
 from tests.unit.network import tls_peers
 from tests.unit.network.listening import CREATE_TOPICS, Client, Node, play, resident_bytes, until
 
@@ -157,7 +158,7 @@ def test_a_slow_reader_keeps_its_connection(
             await asyncio.sleep(SLOW.response_write_timeout_ms / 1000 / 8)
         assert len(await client.reader.readexactly(size)) == size
 
-    play(scenario, SLOW, **security(has_tls))
+    despite_standstills(lambda: play(scenario, SLOW, **security(has_tls)), 0.2)
 
 
 @protocols
