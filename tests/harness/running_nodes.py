@@ -40,8 +40,9 @@ class RunningNodes:
         default=lambda request: silent(request)
     )
     epoch: int = 7
-    #: How long the leader takes for all requests but DescribeQuorum.
+    #: How long the leader takes for all requests but DescribeQuorum, from when it may answer.
     delay_s: float = 0.0
+    may_answer: Callable[[], object] = field(default=lambda: True)
     #: Whether other nodes name the leader in their response to DescribeQuorum.
     names_leader: bool = True
     serves_describe_cluster: bool = True
@@ -133,8 +134,9 @@ class RunningNodes:
         elif leads:
             answer = self.answer(event.request)
             if answer is not None:
-                send = partial(self.transports[id].send, SendResponse(event.reply_to, answer))
-                self._loop.call_later(self.delay_s, send)
+                self._answer_later(
+                    partial(self.transports[id].send, SendResponse(event.reply_to, answer))
+                )
             return
         elif isinstance(event.request, m.FetchRequest):
             response = m.FetchResponse(errors.FENCED_LEADER_EPOCH, self.epoch)
@@ -145,6 +147,12 @@ class RunningNodes:
             name = type(event.request).__name__.replace("Request", "Response")
             response = getattr(m, name)(errors.NOT_LEADER_OR_FOLLOWER)
         self.transports[id].send(SendResponse(event.reply_to, response))
+
+    def _answer_later(self, send: Callable[[], None]) -> None:
+        if self.may_answer():
+            self._loop.call_later(self.delay_s, send)
+        else:
+            self._loop.call_later(0.01, self._answer_later, send)
 
     def _refusal(self) -> m.DescribeQuorumResponse:
         refusal = m.DescribeQuorumResponse(errors.NOT_LEADER_OR_FOLLOWER, self.epoch)

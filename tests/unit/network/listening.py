@@ -261,6 +261,15 @@ async def until(look: Callable[[], object]) -> None:
         await asyncio.sleep(0.001)
 
 
+def shorten(node: Node, **limits_ms: int) -> None:
+    """Set limits of time from now on: short ones must not end what a test does before.
+
+    A test that a standstill of the machine holds up between two requests would lose its connection.
+    """
+    listener = node.transport.listener
+    listener.set_limits(listener.limits._replace(**limits_ms))
+
+
 async def settle() -> None:
     """Let the loop and the peers run for 50 ms; use it to check that nothing more happens."""
     await asyncio.sleep(0.05)

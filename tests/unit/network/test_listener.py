@@ -29,6 +29,7 @@ from tests.unit.network.listening import (
     Node,
     play,
     settle,
+    shorten,
     tasks_of_requests,
     until,
 )
@@ -202,12 +203,14 @@ def test_an_idle_connection_is_closed_and_a_waiting_one_is_not(play: Callable[..
         waiting = await node.client()
         await waiting.vote()
         idle = await node.client()
+        await until(lambda: node.received)
+        shorten(node, max_idle_ms=50)
         assert await idle.is_closed()
         node.answer(node.received[0])
         assert (await waiting.answer())[0] == 1
         assert await waiting.is_closed()
 
-    play(scenario, Limits(max_idle_ms=1000), is_quick=False)
+    play(scenario, is_quick=False)
 
 
 def test_a_peer_that_vanishes_leaves_nothing_behind(play: Callable[..., None]) -> None:

@@ -20,6 +20,7 @@ from tests.unit.network.listening import (
     Node,
     play,
     resident_bytes,
+    shorten,
     until,
 )
 
@@ -105,11 +106,12 @@ def test_a_connection_without_a_request_is_closed_in_time(play: Callable[..., No
         for _ in range(2):
             await slow.send(b"\0")
             await asyncio.sleep(0.02)
+        shorten(node, first_request_timeout_ms=50)
         assert await silent.is_closed()
         assert await slow.is_closed()
         await asking.describe()
 
-    play(scenario, Limits(first_request_timeout_ms=1000))
+    play(scenario)
 
 
 def test_idle_connections_take_little_memory(play: Callable[..., None]) -> None:

@@ -245,8 +245,9 @@ def test_a_slow_leader_is_waited_for_unless_another_leads_a_later_epoch(
     """A second request could repeat a change that the leader carries out."""
     monkeypatch.setattr(controller_connection, "WATCH_S", 0.05)
     with (
-        RunningNodes(answer=done, delay_s=0.5) as nodes,
         RunningNodes(epoch=epoch, leader_id=leader_id) as others,
+        # The leader answers some time after the client has asked another.
+        RunningNodes(answer=done, delay_s=0.5, may_answer=lambda: others.asked) as nodes,
         QuorumClient([*nodes.addresses(1), *others.addresses(0)], timeout_s=60) as client,
     ):
         client.describe_quorum()

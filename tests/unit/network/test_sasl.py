@@ -29,7 +29,7 @@ from kraft.security.principals import KafkaPrincipal
 from kraft.security.protocols import SecurityProtocol
 from kraft.security.sasl.plain import PlainServer, plain_message
 from kraft.security.sasl.scram import ScramClient
-from tests.unit.network.listening import Node, play, until
+from tests.unit.network.listening import Node, play, shorten, until
 from tests.unit.network.sasl_peers import authenticate, authenticated, handshake, secured
 from tests.unit.network.users import SCRAM, TOKEN_KEY
 
@@ -268,9 +268,10 @@ def test_a_silent_peer_is_disconnected(
     async def scenario(node: Node) -> None:
         client = await node.client()
         await handshake(client)
+        shorten(node, first_request_timeout_ms=50)
         assert await client.is_closed()
 
-    play(scenario, Limits(first_request_timeout_ms=50), security=secured())
+    play(scenario, security=secured())
     assert "no complete SASL authentication within 50 ms" in caplog.text
 
 

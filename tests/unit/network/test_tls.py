@@ -24,7 +24,7 @@ from kraft.security.principals import ANONYMOUS, KafkaPrincipal
 from kraft.security.protocols import SecurityProtocol
 from kraft.security.ssl_principals import SslPrincipalMapper
 from tests.harness.certificates import authority
-from tests.unit.network.listening import Node, play, settle
+from tests.unit.network.listening import Node, play, settle, shorten
 from tests.unit.network.tls_peers import (
     AS_ALICE,
     SETTINGS,
@@ -206,10 +206,11 @@ def test_a_silent_peer_is_disconnected(
         silent = await node.client()
         begun = await node.client()
         await begun.send(b"\x16\x03\x01\x02\x00\x01\x00")
+        shorten(node, first_request_timeout_ms=50)
         assert await silent.is_closed()
         assert await begun.is_closed()
 
-    play(scenario, Limits(first_request_timeout_ms=50), security=secured())
+    play(scenario, security=secured())
     assert "no complete TLS handshake within 50 ms" in caplog.text
 
 
