@@ -29,15 +29,19 @@ def test_ctrl_c_in_a_wait_is_ctrl_c_whatever_the_threads_do(tmp_path: Path) -> N
             while not is_over.is_set():
                 fleet.take_delay()
 
+        def wait_interrupted() -> None:
+            # A wait is interrupted, and begins to take the lock again, at a random time. The timer
+            # may end before the wait begins: the other threads may run meanwhile.
+            signal.setitimer(signal.ITIMER_REAL, 0.001 + 0.002 * dice.random())
+            fleet.wait(lambda: False, 60.0, str)
+
         threads = [threading.Thread(target=look_often) for _ in range(3)]
         for one in threads:
             one.start()
         try:
             for _ in range(INTERRUPTS):
-                # A wait is interrupted, and begins to take the lock again, at a random time.
-                signal.setitimer(signal.ITIMER_REAL, 0.001 + 0.002 * dice.random())
                 with pytest.raises(KeyboardInterrupt):
-                    fleet.wait(lambda: False, 60.0, str)
+                    wait_interrupted()
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
             is_over.set()
