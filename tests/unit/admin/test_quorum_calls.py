@@ -77,8 +77,8 @@ def test_calls_of_the_asynchronous_client_run_at_the_same_time() -> None:
             await asyncio.gather(*(admin.remove_raft_voter(VOTER) for _ in range(6)))
             return time.monotonic() - begun
 
-    with RunningNodes(answer=done, delay_s=1.0) as nodes:
-        assert asyncio.run(scenario()) < 4
+    with RunningNodes(answer=done, delay_s=2.0) as nodes:
+        assert asyncio.run(scenario()) < 10
     assert sum(isinstance(each, m.RemoveRaftVoterRequest) for _, each in nodes.asked) == 6
 
 
@@ -115,8 +115,11 @@ def test_closing_ends_the_calls_in_progress() -> None:
 
 
 def test_a_call_has_the_time_of_the_api_and_an_attempt_that_of_the_request() -> None:
-    """The leader never answers: each attempt ends after 0.3 s, and the call after 1.5 s."""
-    properties = {"request.timeout.ms": "300", "default.api.timeout.ms": "1500"}
+    """The leader never answers: each attempt ends after 0.3 s, and the call after 6 s.
+
+    A standstill of the machine may take the time of several attempts.
+    """
+    properties = {"request.timeout.ms": "300", "default.api.timeout.ms": "6000"}
     with (
         RunningNodes(answer=lambda _: None) as nodes,
         connect_blocking(at(nodes, 1), properties) as admin,
@@ -125,6 +128,6 @@ def test_a_call_has_the_time_of_the_api_and_an_attempt_that_of_the_request() -> 
         begun = time.monotonic()
         with pytest.raises(QuorumUnreachableError, match="removing controller 4"):
             admin.remove_raft_voter(VOTER)
-        assert 1.0 < time.monotonic() - begun < 30
+        assert 4.0 < time.monotonic() - begun < 60
         attempts = sum(isinstance(each, m.RemoveRaftVoterRequest) for _, each in nodes.asked)
         assert attempts >= 3
