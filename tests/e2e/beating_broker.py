@@ -25,6 +25,7 @@ from kraft.protocol.headers import Api, read_response_header, request_frame
 from kraft.server.local_quorum import LOOPBACK
 from kraft.server.storage.features import SUPPORTED_FEATURES
 from tests.harness.commands import PATIENCE_S, eventually
+from tests.harness.standstills import Standstills
 
 BROKER = 900_001
 _PAUSE_S = 0.02
@@ -34,9 +35,9 @@ _CAUGHT_UP = 1 << 40
 class BeatingBroker:
     """A broker of one connection, in a thread; a context manager.
 
-    ``longest_s`` is the longest time to a response, ``longest_stall_s`` the longest delay of this
-    thread by the machine, ``count`` the heartbeats, ``without_leader``
-    those that were answered with NOT_CONTROLLER, ``problems`` all other errors.
+    ``longest_s`` is the longest time to a response, ``longest_stall_s`` the longest standstill of
+    the machine, also while a response was due, ``count`` the heartbeats, ``without_leader`` those
+    that were answered with NOT_CONTROLLER, ``problems`` all other errors.
     """
 
     def __init__(self, port: int, cluster_id: str) -> None:
@@ -46,8 +47,8 @@ class BeatingBroker:
         self._epoch = self._register(cluster_id)
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._run)
+        self._standstills = Standstills()
         self.longest_s = 0.0
-        self.longest_stall_s = 0.0
         self.count = 0
         self.without_leader = 0
         self.problems: list[str] = []
@@ -68,6 +69,10 @@ class BeatingBroker:
         self._socket.close()
 
     @property
+    def longest_stall_s(self) -> float:
+        return self._standstills.longest_s
+
+    @property
     def is_unfenced(self) -> bool:
         """Whether the controller knows the broker as alive; call it after the thread's end."""
         response = self._beat()
@@ -79,14 +84,15 @@ class BeatingBroker:
         self._thread.join()
 
     def _run(self) -> None:
+        with self._standstills:
+            self._beat_all_the_time()
+
+    def _beat_all_the_time(self) -> None:
         try:
-            paused = time.monotonic()
             while not self._is_over.wait(_PAUSE_S):
                 began = time.monotonic()
-                self.longest_stall_s = max(self.longest_stall_s, began - paused - _PAUSE_S)
                 response = self._beat()
-                paused = time.monotonic()
-                self.longest_s = max(self.longest_s, paused - began)
+                self.longest_s = max(self.longest_s, time.monotonic() - began)
                 self.count += 1
                 if response.error_code == NOT_CONTROLLER:
                     self.without_leader += 1

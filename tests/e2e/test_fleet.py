@@ -51,8 +51,9 @@ def test_a_fleet_loses_a_rack_and_gets_it_back(tmp_path: Path) -> None:
     assert counts["come_back", "broker_unfenced"] == lost
     decided = next(line for line in lines if line["name"] == "decided")
     everywhere = next(line for line in lines if line["name"] == "applied_everywhere")
-    # broker.session.timeout.ms is 9 s, and the last heartbeat may be 2 s old.
-    assert 7_000 <= decided["value"] <= everywhere["value"]
+    # broker.session.timeout.ms is 9 s, and the last heartbeat may be 2 s old, or older after a
+    # standstill of the machine.
+    assert 4_000 <= decided["value"] <= everywhere["value"]
 
     run = json.loads((out / "run.json").read_text())
     assert (run["quorum"], run["controllers"], run["brokers"]) == ("kraft", 3, BROKERS)

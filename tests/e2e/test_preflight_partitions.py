@@ -42,7 +42,8 @@ from tests.harness.preflight import (
     until,
 )
 
-SESSION_TIMEOUT = {"broker.session.timeout.ms": "1500"}
+#: A broker that a standstill of the machine fences would leave the ISR, and not come back.
+SESSION_TIMEOUT = {"broker.session.timeout.ms": "6000"}
 _BEAT_EVERY_S = 0.2
 
 
