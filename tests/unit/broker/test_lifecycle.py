@@ -267,7 +267,7 @@ def test_another_process_has_the_id(tmp_path: Path, run_scenario: RunScenario) -
         first, second = Registered(quorum, 1), channel_to(quorum.running[1].leader_endpoint)
         await first.serve()
         cluster_id = quorum.running[1].identity.cluster_id
-        lifecycle = lifecycle_over(second, cluster_id, registration_timeout_ms=300)
+        lifecycle = lifecycle_over(second, cluster_id, registration_timeout_ms=3000)
         with pytest.raises(RequestTimedOutError, match="DUPLICATE_BROKER_REGISTRATION"):
             await lifecycle.register()
         first.close()
