@@ -35,7 +35,8 @@ PATIENCE_S = 60
 QUICK = {
     "controller.quorum.append.linger.ms": "0",
     "controller.quorum.election.timeout.ms": "200",
-    "controller.quorum.fetch.timeout.ms": "1500",
+    # A standstill of the machine must not cause an election: 1.5 s, and the time to recover.
+    "controller.quorum.fetch.timeout.ms": "3000",
     "controller.quorum.election.backoff.max.ms": "50",
 }
 FEATURES = {
@@ -96,12 +97,17 @@ class Quorum:
         return self.runner(id).controller.cluster
 
     async def active(self) -> int:
-        """Wait for an active controller and return the id of its node."""
-        found = await until(
-            lambda: [id for id in self.running if self.runner(id).controller.is_active]
-        )
-        assert len(found) == 1, found
-        return int(found[0])
+        """Wait for the only active controller and return the id of its node.
+
+        One that another has replaced may not know it yet.
+        """
+
+        def found() -> list[int]:
+            return [id for id in self.running if self.runner(id).controller.is_active]
+
+        await until(lambda: len(found()) == 1)
+        (id,) = found()
+        return id
 
     async def ask(self, operation: Operation) -> Any:
         """Submit an operation to the active controller and return its response."""
