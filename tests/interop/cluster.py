@@ -44,7 +44,7 @@ class ClusterError(RuntimeError):
     """A node did not start or stop, or a request failed."""
 
 
-def wait_for(what: str, ask: Callable[[], T | None], timeout_s: float = 30.0) -> T:
+def wait_for(what: str, ask: Callable[[], T | None], timeout_s: float = 60.0) -> T:
     """Call ``ask`` until its result is true; a failed request counts as false."""
     deadline = time.monotonic() + timeout_s
     said: object = None

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 
 import pytest
@@ -30,6 +31,8 @@ from tests.reference.placement_cases import (
 pytestmark = pytest.mark.interop
 
 CORPUS_SEED = 20
+#: The same cases in every run: a rare one must not fail the check of an unrelated change.
+SEED = int(os.environ.get("SEED", "1"))
 
 
 def ask(jars: Jars, questions: list[str]) -> list[str]:
@@ -42,7 +45,7 @@ def ask_places(jars: Jars, cases: list[Case]) -> list[Answer]:
 
 
 def test_new_clusters_are_placed_as_in_kafka(jars: Jars) -> None:
-    cases = generate(random.randrange(2**32), 1500, most_partitions=400)
+    cases = generate(SEED, 1500, most_partitions=400)
     for case, answer in zip(cases, ask_places(jars, cases), strict=True):
         assert answer_of_kernel(case) == answer, question(case)
 
@@ -51,7 +54,7 @@ def test_a_big_topic_is_placed_as_in_kafka(jars: Jars) -> None:
     brokers: list[tuple[int, str | None, bool]] = [
         (id, f"rack-{id % 3}", id % 50 == 7) for id in range(300)
     ]
-    case = Case(random.randrange(2**32), brokers, [(50_000, 3), (20_000, 4), (7, 300)])
+    case = Case(SEED, brokers, [(50_000, 3), (20_000, 4), (7, 300)])
     assert answer_of_kernel(case) == ask_places(jars, [case])[0]
 
 
@@ -61,7 +64,7 @@ def test_the_kept_corpus_has_kafkas_results(jars: Jars) -> None:
 
 
 def test_random_numbers_and_shuffles_equal_those_of_java(jars: Jars) -> None:
-    dice = random.Random()
+    dice = random.Random(SEED)
     draws: list[tuple[int, list[int]]] = []
     shuffles: list[tuple[int, int]] = []
     for _ in range(50):

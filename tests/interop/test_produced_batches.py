@@ -6,6 +6,7 @@ are those in the docstring of ``kraft._core.bytes.produced_batch``.
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable, Iterator
 from random import Random
@@ -47,6 +48,8 @@ from tests.interop.produce_oracle import produce_oracle
 pytestmark = pytest.mark.interop
 
 CASES = 1500
+#: The same cases in every run: a rare one must not fail the check of an unrelated change.
+SEED = int(os.environ.get("SEED", "1"))
 REASONS = (
     CORRUPT_MESSAGE,
     INVALID_RECORD,
@@ -189,9 +192,7 @@ def compared(question: dict[str, Any], mine: dict[str, Any], kafka: dict[str, An
 
 
 def run(log: JsonRequests, cases: int, batch_of: Callable[[Random, dict[str, str]], bytes]) -> Any:
-    dice = Random()
-    seed = dice.randrange(2**32)
-    dice = Random(seed)
+    dice = Random(SEED)
     found: Counter[str] = Counter()
     for _ in range(cases):
         configs = generated_configs(dice)
@@ -204,7 +205,7 @@ def run(log: JsonRequests, cases: int, batch_of: Callable[[Random, dict[str, str
             "epoch": dice.choice((0, 3, 2**31 - 1)),
         }
         found[compared(question, ours(question), log("append", **question))] += 1
-    print(f"seed {seed}: {dict(found)}")
+    print(f"seed {SEED}: {dict(found)}")
     return found
 
 

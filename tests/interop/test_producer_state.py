@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import struct
 from collections import Counter
 from collections.abc import Iterator
@@ -30,6 +31,8 @@ pytestmark = pytest.mark.interop
 
 RUNS = 40
 STEPS = 60
+#: The same cases in every run: a rare one must not fail the check of an unrelated change.
+SEED = int(os.environ.get("SEED", "1"))
 EXPIRATION_MS = 50_000
 
 
@@ -143,8 +146,7 @@ def generated_marker(dice: Random, states: ProducerStates, offset: int, now_ms: 
 def test_generated_sequences_are_followed_as_by_kafka(
     kafka_producers: JsonRequests, tmp_path: Path
 ) -> None:
-    seed = Random().randrange(2**32)
-    dice = Random(seed)
+    dice = Random(SEED)
     found: Counter[str] = Counter()
     for run in range(RUNS):
         directory = tmp_path / str(run)
@@ -160,13 +162,13 @@ def test_generated_sequences_are_followed_as_by_kafka(
             if kind < 0.7:
                 data = generated(dice, states, offset, now_ms).encoded()
                 step = dice.choice(("client", "client", "replica"))
-                told = f"seed {seed}, {step} {data.hex()}"
+                told = f"seed {SEED}, {step} {data.hex()}"
                 answer = sorted_state(kafka_producers(step, batch=data.hex()))
                 answer.pop("message", None)
                 mine = from_client(states, data) if step == "client" else replayed(states, data)
             elif kind < 0.8:
                 step, data = "marker", generated_marker(dice, states, offset, now_ms).encoded()
-                told = f"seed {seed}, marker {data.hex()}"
+                told = f"seed {SEED}, marker {data.hex()}"
                 answer = sorted_state(kafka_producers("replica", batch=data.hex()))
                 mine = replayed(states, data)
             elif kind < 0.85:
@@ -189,7 +191,7 @@ def test_generated_sequences_are_followed_as_by_kafka(
                 step = "reload"
                 start = dice.randrange(offset // 2 + 1)
                 end = dice.choice((offset, dice.randrange(start, offset + 1)))
-                told = f"seed {seed}, reload {start} {end}"
+                told = f"seed {SEED}, reload {start} {end}"
                 if end == states.end_offset:
                     continue
                 answer = sorted_state(kafka_producers("reload", start=start, end=end, now=now_ms))
@@ -201,7 +203,7 @@ def test_generated_sequences_are_followed_as_by_kafka(
             if "code" in mine:
                 found[f"code {mine['code']}"] += 1
             offset = states.end_offset
-    print(f"seed {seed}: {dict(found)}")
+    print(f"seed {SEED}: {dict(found)}")
     for expected in ("client", "replica", "marker", "expire", "reload", "duplicate"):
         assert found[expected], expected
     assert all(found[f"code {code}"] for code in (45, 47, 48))
@@ -212,7 +214,7 @@ def rows(snapshot: bytes) -> list[list[Any]]:
 
 
 def test_kafka_reads_the_snapshots_of_kraft(kafka_producers: JsonRequests, tmp_path: Path) -> None:
-    dice = Random()
+    dice = Random(SEED)
     entries = []
     for _ in range(500):
         timestamp = dice.randrange(-1, 2**50)
