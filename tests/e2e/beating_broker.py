@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 import time
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -35,12 +36,15 @@ _CAUGHT_UP = 1 << 40
 class BeatingBroker:
     """A broker of one connection, in a thread; a context manager.
 
-    ``longest_s`` is the longest time to a response, ``longest_stall_s`` the longest standstill of
-    the machine, also while a response was due, ``count`` the heartbeats, ``without_leader`` those
-    that were answered with NOT_CONTROLLER, ``problems`` all other errors.
+    ``longest_s`` is the longest time to a response, without that in which the node waited for a
+    processor, ``longest_stall_s`` the longest standstill of the machine, also while a response was
+    due, ``count`` the heartbeats, ``without_leader`` those that were answered with NOT_CONTROLLER,
+    ``problems`` all other errors.
     """
 
-    def __init__(self, port: int, cluster_id: str) -> None:
+    def __init__(self, port: int, cluster_id: str, node_pid: int | None = None) -> None:
+        """``node_pid``: the process of the node; without it its waits count, too."""
+        self._node_pid = node_pid
         self._socket = socket.create_connection((LOOPBACK, port), timeout=PATIENCE_S)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._responses = self._socket.makefile("rb")
@@ -90,9 +94,10 @@ class BeatingBroker:
     def _beat_all_the_time(self) -> None:
         try:
             while not self._is_over.wait(_PAUSE_S):
-                began = time.monotonic()
+                began, waited_s = time.monotonic(), self._waited_s()
                 response = self._beat()
-                self.longest_s = max(self.longest_s, time.monotonic() - began)
+                waited_s = self._waited_s() - waited_s
+                self.longest_s = max(self.longest_s, time.monotonic() - began - waited_s)
                 self.count += 1
                 if response.error_code == NOT_CONTROLLER:
                     self.without_leader += 1
@@ -100,6 +105,11 @@ class BeatingBroker:
                     self.problems.append(repr(response))
         except OSError as error:
             self.problems.append(repr(error))
+
+    def _waited_s(self) -> float:
+        """Return for how long the node's event loop has waited for a processor so far."""
+        path = Path(f"/proc/{self._node_pid}/schedstat")
+        return int(path.read_text().split()[1]) / 1e9 if path.exists() else 0.0
 
     def _register(self, cluster_id: str) -> int:
         request = BrokerRegistrationRequestData(

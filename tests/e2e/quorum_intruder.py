@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -80,3 +81,12 @@ def frame_of(request: Request, version: int | None = None) -> bytes:
     api: Api = API_OF_REQUEST[type(request)]
     version = api.highest if version is None else version
     return request_frame(api, version, 7, "intruder", encode_request(request, version))
+
+
+def closed_in(log: Path) -> int:
+    """Return the number of connections that a node closed above its limit, from its log."""
+    lines = [line for line in log.read_text().splitlines() if "closed one of 127.0.0.2" in line]
+    return sum(
+        int(line.split("too many connections: ")[1].split()[0]) if " more, " in line else 1
+        for line in lines
+    )

@@ -24,7 +24,7 @@ from kraft.raft.voters import ReplicaKey
 from kraft.server.descriptors import SURPLUS, raise_soft_limit
 from kraft.server.local_quorum import LOOPBACK
 from tests.e2e.node_limits import DESCRIPTORS, resident_mib, with_few_descriptors
-from tests.e2e.quorum_intruder import Intruder, frame_of
+from tests.e2e.quorum_intruder import Intruder, closed_in, frame_of
 from tests.harness.commands import Foreground, eventually, is_gone
 
 CROWD = 1000
@@ -91,15 +91,6 @@ def test_many_connections_neither_end_nodes_nor_keep_voters_out(
         assert closed_in(path) <= CROWD
         lines = path.read_text().count("closed one of 127.0.0.2")
         assert lines <= time.monotonic() - began + 4
-
-
-def closed_in(log: Path) -> int:
-    """Return the number of connections that a node closed above its limit, from its log."""
-    lines = [line for line in log.read_text().splitlines() if "closed one of 127.0.0.2" in line]
-    return sum(
-        int(line.split("too many connections: ")[1].split()[0]) if " more, " in line else 1
-        for line in lines
-    )
 
 
 def test_a_thousand_brokers_of_one_host_connect_five_times_each(tmp_path: Path) -> None:
