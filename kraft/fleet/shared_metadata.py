@@ -3,7 +3,9 @@
 Every broker fetches the log over its own connection from its own offset. The first broker that
 receives a run of batches keeps its bytes; once a leader reports that they are committed, they are
 applied to one state. What other brokers receive for the same offsets is counted and compared,
-batch by batch, by CRC-32C; it is neither decoded nor kept. `SharingCounts` says how many.
+batch by batch, by CRC-32C; it is neither decoded nor kept. `SharingCounts` says how many. Only
+committed batches are compared: a leader that does not know yet that it was replaced may send a
+broker records that are never committed.
 
 Invariants: the state holds committed records only, in the order of the log, and never goes back; a
 broker's committed offset is at or below the state's. Called by `light_broker`, on one event loop.
@@ -52,7 +54,7 @@ class LogPiece:
     """Whole batches of one response; ``data`` is None once they are applied.
 
     ``epochs`` are the leader epochs of the batches with their first offsets, ``batches`` the base
-    offset, last offset and CRC-32C of those batches that are not noted as committed yet.
+    offset, last offset and CRC-32C of those batches that are not known to be the committed ones.
     """
 
     base_offset: int
@@ -100,8 +102,8 @@ class SharedMetadata:
     def receive(self, offset: int, records: bytes | memoryview) -> LogPiece:
         """Return the whole batches of a response to a fetch of ``offset``.
 
-        Raises CorruptRecordError where they do not continue at the offset, where a batch is
-        damaged, and where another broker received another batch for a committed offset.
+        Raises CorruptRecordError where they do not continue at the offset, and where a batch is
+        damaged.
         """
         size = len(records)
         self.counts.received_bytes += size
@@ -129,11 +131,6 @@ class SharedMetadata:
                 strict=True,
             )
         )
-        for base_offset, _, crc in batches:
-            if self._batch_crcs.get(base_offset, crc) != crc:
-                raise CorruptRecordError(
-                    f"two brokers received different batches for the committed offset {base_offset}"
-                )
         epochs = table.partition_leader_epochs
         begins = [0, *map(int, np.flatnonzero(np.diff(epochs)) + 1)]
         size = int(table.positions[-1] + table.sizes[-1])
@@ -142,13 +139,22 @@ class SharedMetadata:
             int(table.base_offsets[0]),
             end_offset,
             [(int(epochs[at]), int(table.base_offsets[at])) for at in begins],
-            [each for each in batches if each[1] >= self.next_offset],
+            [
+                (base_offset, last_offset, crc)
+                for base_offset, last_offset, crc in batches
+                if last_offset >= self.next_offset or self._batch_crcs.get(base_offset, crc) != crc
+            ],
             size,
             None if end_offset <= self.next_offset else memoryview(records)[:size],
         )
 
     def commit(self, piece: LogPiece, high_watermark: int) -> None:
-        """Apply those records of a piece that are committed, unless they are applied already."""
+        """Apply those records of a piece that are committed, unless they are applied already.
+
+        Raises CorruptRecordError where another broker received another batch for an offset below
+        ``high_watermark``.
+        """
+        self._note_committed(piece, high_watermark)
         if piece.end_offset > self.next_offset and high_watermark > self.next_offset:
             assert piece.data is not None, "the bytes of a piece are kept until they are applied"
             if piece.base_offset > self.next_offset:
@@ -160,22 +166,27 @@ class SharedMetadata:
             self._compact()
             self.state.apply(piece.data, end_offset=high_watermark)
             self._publishing.note_batches(piece.data)
-            self._note_committed(piece)
             delta = self._publishing.publish(self.state.next_offset)
             if delta is not None:
                 self._on_delta(delta, piece.size)
         if piece.end_offset <= self.next_offset:
             piece.data = None
 
-    def _note_committed(self, piece: LogPiece) -> None:
-        """Keep the checksums of the batches of a piece that are committed now."""
+    def _note_committed(self, piece: LogPiece, high_watermark: int) -> None:
+        """Compare the batches of a piece that are committed now, and keep their checksums."""
+        if not piece.batches:
+            return
         open_ones = []
         for each in piece.batches:
             base_offset, last_offset, crc = each
-            if last_offset < self.next_offset:
-                self._batch_crcs[base_offset] = crc
-            else:
+            if last_offset >= high_watermark:
                 open_ones.append(each)
+            elif self._batch_crcs.get(base_offset, crc) != crc:
+                raise CorruptRecordError(
+                    f"two brokers received different batches for the committed offset {base_offset}"
+                )
+            elif last_offset >= self.next_offset:
+                self._batch_crcs[base_offset] = crc
         piece.batches = open_ones
         while len(self._batch_crcs) > _KNOWN_BATCHES:
             self._batch_crcs.popitem(last=False)

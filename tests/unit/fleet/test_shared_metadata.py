@@ -116,8 +116,33 @@ def test_another_batch_for_a_committed_offset_is_found() -> None:
     for offset, data in ((0, one), (1, two)):
         shared.commit(shared.receive(offset, data), 2)
     other = bytes(batch_of(topics(2), 1))
+    piece = shared.receive(0, one + other)
     with pytest.raises(CorruptRecordError, match="different batches for the committed offset 1"):
-        shared.receive(0, one + other)
+        shared.commit(piece, 2)
+
+
+def test_a_batch_is_found_that_was_received_before_another_one_was_committed() -> None:
+    shared = Deltas().shared
+    early = shared.receive(0, bytes(batch_of(topics(2))))
+    shared.commit(shared.receive(0, bytes(batch_of(topics(0)))), 1)
+    with pytest.raises(CorruptRecordError, match="different batches for the committed offset 0"):
+        shared.commit(early, 1)
+
+
+def test_the_uncommitted_batch_of_a_deposed_leader_is_no_fault() -> None:
+    """A leader that was paused sends its last batch to a broker; the others have a later leader's.
+
+    The broker truncates its log once it finds the later leader.
+    """
+    deltas = Deltas()
+    shared = deltas.shared
+    one, two = in_epoch(1, 0, topics(0)), in_epoch(2, 1, topics(1))
+    for offset, data in ((0, one), (1, two)):
+        shared.commit(shared.receive(offset, data), 2)
+    shared.commit(shared.receive(0, one + in_epoch(1, 1, topics(2))), 1)
+    shared.commit(shared.receive(1, in_epoch(1, 1, topics(2, 3))), 1)
+    shared.commit(shared.receive(2, in_epoch(2, 2, topics(4))), 3)
+    assert deltas.offsets == [1, 2, 3]
 
 
 def test_another_batch_for_an_uncommitted_offset_is_no_fault() -> None:
