@@ -27,11 +27,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from kraft.admin.settings import read_admin_settings
 from kraft.fleet.light_broker import BrokerContext, LightBroker
-from kraft.fleet.partition_rules import rows_led_by, rows_out_of_sync, table_digest
+from kraft.fleet.partition_rules import (
+    RowCount,
+    are_led_by,
+    are_out_of_sync,
+    changed_rows,
+    table_digest,
+)
 from kraft.fleet.shared_metadata import SharedMetadata
 from kraft.fleet.simulated_replicas import CATCH_UP_MS, LAG_MS, SimulatedReplicas
 from kraft.image.publishing import ImageDelta
@@ -84,13 +89,13 @@ class _Marker:
 
 @dataclass(slots=True)
 class _Loss:
-    """Lost brokers whose partitions have to get other leaders.
+    """Lost brokers whose partitions have to get other leaders: those that ``led`` counts.
 
     ``offset`` is where the last of them lost its leadership, -1 before.
     """
 
     token: int
-    brokers: NDArray[np.int32]
+    led: RowCount
     offset: int = -1
 
 
@@ -127,6 +132,8 @@ class FleetWorker:
             lag_ms=plan.lag_ms,
             catch_up_ms=plan.catch_up_ms,
         )
+        #: Counts the partitions that `come_back` waits for.
+        self._out_of_sync = RowCount(are_out_of_sync, self.shared.state.table)
         self._expected_marker = -1
         self._markers: list[_Marker] = []
         self._losses: list[_Loss] = []
@@ -165,7 +172,9 @@ class FleetWorker:
     # -- metadata
 
     def _on_delta(self, delta: ImageDelta, size: int) -> None:
-        self._replicas.on_delta(delta)
+        rows = changed_rows(delta)
+        self._replicas.on_delta(delta, rows)
+        self._out_of_sync.note(delta, rows, self.shared.state.table)
         image = delta.image
         if not delta.is_full:
             self._note_fenced(delta)
@@ -176,7 +185,9 @@ class FleetWorker:
                 self._markers.append(_Marker(self._expected_marker, image.offset, waiting, []))
                 self._expected_marker = -1
         for loss in self._losses:
-            self._look_at_loss(loss)
+            if loss.offset < 0:
+                loss.led.note(delta, rows, self.shared.state.table)
+                self._look_at_loss(loss)
         epoch = image.epoch
         before = -1 if delta.before is None else delta.before.epoch
         if epoch != before:
@@ -200,7 +211,7 @@ class FleetWorker:
             self.brokers[id].note_fenced()
 
     def _look_at_loss(self, loss: _Loss) -> None:
-        if loss.offset >= 0 or rows_led_by(self.shared.state.table, loss.brokers):
+        if loss.led.count:
             return
         loss.offset = self.shared.next_offset
         self.say(decided=loss.token, offset=loss.offset, at=time.monotonic())
@@ -270,12 +281,12 @@ class FleetWorker:
                 self._expected_marker = command["marker"]
                 self.say(reply=command["token"])
             case "watch":
-                loss = _Loss(command["token"], np.array(ids, np.int32))
+                led = RowCount(are_led_by(np.array(ids, np.int32)), self.shared.state.table)
+                loss = _Loss(command["token"], led)
                 self._losses = [*self._losses[-3:], loss]
                 self._look_at_loss(loss)
             case "out_of_sync":
-                count = rows_out_of_sync(self.shared.state.table)
-                self.say(reply=command["token"], value=count)
+                self.say(reply=command["token"], value=self._out_of_sync.count)
             case "offset":
                 self.say(reply=command["token"], value=self.shared.next_offset)
             case "digest":

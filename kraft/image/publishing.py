@@ -106,6 +106,14 @@ class ImageDelta:
         """Rows that both images have and that records wrote to in between, ascending."""
         return _NO_ROWS if self.before is None else self._table.rows_changed
 
+    def row_steps(
+        self,
+    ) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]:
+        """Return what each record found: see `TableDelta.row_steps`. Empty for a full delta."""
+        if self.before is None:
+            return _NO_ROWS, _NO_ROWS, _NO_ROWS, _NO_ROWS
+        return self._table.row_steps()
+
     @cached_property
     def rows_added(self) -> list[tuple[int, int]]:
         """Ranges ``(first, last + 1)`` of rows that only ``image`` has, ascending."""

@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from kraft import records
 from kraft._core.table.compaction import Compaction
 from kraft._core.table.images import TableDelta, TableImage
 from kraft._core.table.table import PartitionTable
@@ -241,6 +242,33 @@ def test_a_delta_has_all_changes(log: list[Record], sizes: list[int], data: st.D
     for _, batch in batches_of(log, sizes):
         apply(table, batch, start_offset=middle)
     check_delta(delta, states[since], states[middle])
+    check_steps(delta, log, states)
+
+
+def check_steps(delta: TableDelta, log: list[Record], states: list[Plain]) -> None:
+    """Compare ``row_steps`` with what the records of the log found, one after the other."""
+    names, ids = delta.after.column("topic"), delta.after.column("partition")
+    found: dict[tuple[str, int], list[tuple[int, int, int]]] = {}
+    for row, *step in zip(*(column.tolist() for column in delta.row_steps()), strict=True):
+        key = delta.after.topic_name(int(names[row])), int(ids[row])
+        found.setdefault(key, []).append(tuple(step))
+    expected: dict[tuple[str, int], list[tuple[int, int, int]]] = {}
+    for offset in range(delta.since_offset, delta.offset):
+        before, after = states[offset]["partitions"], states[offset + 1]["partitions"]
+        for key in before.keys() - after.keys():
+            # A removed partition has no history in the later image.
+            expected.pop(key, None)
+        topics, record = states[offset]["topics"], log[offset]
+        for key in before.keys() & after.keys():
+            named = None
+            if isinstance(record, records.Partition | records.PartitionChange):
+                named = bytes(record.topic_id), record.partition_id
+            # A ClearElr record changes partitions that it does not name.
+            if named == (topics[key[0]], key[1]) or before[key] != after[key]:
+                state = before[key]
+                step = (state["leader"], state["leader_epoch"], state["partition_epoch"])
+                expected.setdefault(key, []).append(step)
+    assert found == expected
 
 
 def check_delta(delta: TableDelta, before: Plain, after: Plain) -> None:

@@ -11,7 +11,10 @@ import copy
 from collections.abc import Iterable
 from typing import Any
 
+import numpy as np
+
 from kraft import records
+from kraft._core.table.image_rows import isrs_of, places_of
 from kraft._core.table.images import TableImage
 from kraft._core.table.table import PartitionTable
 from kraft.records import Record, Uuid
@@ -221,6 +224,10 @@ def plain_image(image: TableImage) -> Plain:
             }.items() <= state.items()
             assert topics[row] == topic
             partitions[name, int(ids[row])] = plain_state(image, state)
+            one = np.array([row], np.int32)
+            assert [column.tolist() for column in places_of(image, one)] == [[topic], [ids[row]]]
+            epoch, isr = isrs_of(image, one)
+            assert (epoch.tolist(), isr.tolist()) == ([state["partition_epoch"]], [state["isr"]])
     assert (topics >= 0).sum() == len(partitions)
     return {
         "topics": {image.topic_name(t): image.topic_id_of(t) for t in image.topic_numbers()},

@@ -1,4 +1,4 @@
-"""Arrays of an image's rows, from which partition and replica states are derived."""
+"""Arrays of an image's rows, in the order of the requested rows."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,3 +20,16 @@ def replicas_of(
 
     Unused entries have broker -1, as have all of a row that held no partition.
     """
+
+def isrs_of(
+    image: TableImage, rows: NDArray[np.int32]
+) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """Return partition epochs, and ISRs in their order, ``(len(rows), widest)``.
+
+    Unused members are -1, as are all of a row that held no partition, and its epoch.
+    """
+
+def places_of(
+    image: TableImage, rows: NDArray[np.int32]
+) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """Return topic numbers and partition ids; -1 for a row that held no partition."""

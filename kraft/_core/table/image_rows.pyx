@@ -1,7 +1,7 @@
 """Arrays of an image's rows, in the order of the requested rows.
 
-``kraft.image.states`` derives states from them. Costs the requested rows, and the changes since the
-image was last read. Reads the images of `images`.
+``kraft.image.states`` derives states from them, ``kraft.fleet`` the requests of its leaders. Costs
+the requested rows, and the changes since the image was last read. Reads the images of `images`.
 """
 
 import numpy as np
@@ -69,3 +69,39 @@ def replicas_of(TableImage image not None, const int32_t[::1] rows not None):
                 if state.adding[other] == state.replicas[slot]:
                     marks_out[index, slot] |= 2
     return brokers, directories, marks
+
+
+def isrs_of(TableImage image not None, const int32_t[::1] rows not None):
+    cdef int64_t index, slot, count = rows.shape[0], widest = 0
+    cdef PartitionState state
+    image.catch_up()
+    for index in range(count):
+        if had_row(image, rows[index]):
+            image.load_row(rows[index], &state)
+            widest = max(widest, <int64_t>state.isr_count)
+    partition_epoch = np.full(count, -1, np.int32)
+    isrs = np.full((count, widest), -1, np.int32)
+    cdef int32_t[::1] epoch_out = partition_epoch
+    cdef int32_t[:, ::1] isrs_out = isrs
+    for index in range(count):
+        if not had_row(image, rows[index]):
+            continue
+        image.load_row(rows[index], &state)
+        epoch_out[index] = state.partition_epoch
+        for slot in range(state.isr_count):
+            isrs_out[index, slot] = state.isr[slot]
+    return partition_epoch, isrs
+
+
+def places_of(TableImage image not None, const int32_t[::1] rows not None):
+    cdef int64_t index, topic, count = rows.shape[0]
+    image.catch_up()
+    topics = np.full(count, -1, np.int32)
+    partitions = np.full(count, -1, np.int32)
+    cdef int32_t[::1] topics_out = topics, partitions_out = partitions
+    for index in range(count):
+        if had_row(image, rows[index]):
+            topic = image.table.topic[rows[index]]
+            topics_out[index] = <int32_t>(topic if topic >= 0 else -1 - topic)
+            partitions_out[index] = image.table.partition[rows[index]]
+    return topics, partitions

@@ -134,3 +134,13 @@ class TableDelta:
     @property
     def topics_removed(self) -> list[int]:
         """Numbers of topics that only ``before`` has."""
+
+    def row_steps(
+        self,
+    ) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]:
+        """Return what each record in between found: row, leader, leader epoch, partition epoch.
+
+        One entry for each record that changed a row of ``after``, by row and then in the order of
+        the log. Rows that were added in between are included, without the record that added them.
+        Costs a pass over the journal, each time.
+        """

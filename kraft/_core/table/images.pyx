@@ -463,6 +463,40 @@ cdef class TableDelta:
             ),
         }
 
+    def row_steps(self):
+        cdef TableRows table = self.before.table
+        cdef const JournalEntry *entry
+        cdef int64_t sequence, first, end, count = 0
+        cdef PartitionState state
+        self.before.catch_up()
+        self.after.catch_up()
+        first = self.before.first_entry()
+        end = first
+        while end < table.journal_end() and table.journal_entry(end).offset < self.after.offset:
+            end += 1
+        columns = np.empty((4, end - first), np.int32)
+        cdef int32_t[:, ::1] out = columns
+        for sequence in range(first, end):
+            entry = table.journal_entry(sequence)
+            if entry.kind != ROW_CHANGED or not self.after.had_topic(
+                topic_of_row(table, entry.row)
+            ):
+                continue
+            out[0, count] = entry.row
+            if entry.block != NULL:
+                unpack_block(entry.block, &state)
+                out[1, count] = state.leader
+                out[2, count] = state.leader_epoch
+                out[3, count] = state.partition_epoch
+            else:
+                out[1, count] = entry.leader
+                out[2, count] = entry.leader_epoch
+                out[3, count] = entry.partition_epoch
+            count += 1
+        # A stable sort keeps the records of a row in their order.
+        order = np.argsort(columns[0, :count], kind="stable")
+        return tuple(np.take(column[:count], order) for column in columns)
+
     @property
     def since_offset(self):
         return self.before.offset

@@ -13,6 +13,7 @@ from kraft import records
 from kraft.broker.lifecycle import BrokerState
 from kraft.errors import INELIGIBLE_REPLICA
 from kraft.fleet.light_broker import BrokerContext, LightBroker
+from kraft.fleet.partition_rules import changed_rows
 from kraft.fleet.shared_metadata import SharedMetadata
 from kraft.fleet.simulated_replicas import SimulatedReplicas
 from kraft.network.authentication import ListenerSecurity
@@ -39,6 +40,8 @@ class Clock(asyncio.AbstractEventLoop):
         self._now = 0.0
         self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
         self._count = 0
+        #: How many callbacks have run.
+        self.turns = 0
 
     def time(self) -> float:
         return self._now
@@ -55,6 +58,11 @@ class Clock(asyncio.AbstractEventLoop):
         heapq.heappush(self._timers, (timer.when(), self._count, timer))
         return timer
 
+    def call_soon(
+        self, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> asyncio.Handle:
+        return self.call_later(0.0, callback, *args, context=context)
+
     def get_debug(self) -> bool:
         return False
 
@@ -67,6 +75,7 @@ class Clock(asyncio.AbstractEventLoop):
         while self._timers and self._timers[0][0] <= end:
             self._now, _, timer = heapq.heappop(self._timers)
             if not timer.cancelled():
+                self.turns += 1
                 timer._run()
         self._now = end
 
@@ -80,12 +89,16 @@ class RecordingBroker(LightBroker):
         self.session.state = BrokerState.RUNNING
         self.knows_leader = True
         self.sent: list[AlterPartitionRequestData] = []
+        #: The number of the loop's callback that sent each.
+        self.turns: list[int] = []
         self.answered: Callable[[Any], None] = print
 
     def call(self, purpose: str, api: Any, request: Any, answer: Any, answered: Any) -> bool:
         if not self.is_up or not self.knows_leader:
             return False
         self.sent.append(request)
+        assert isinstance(self._context.loop, Clock)
+        self.turns.append(self._context.loop.turns)
         self.answered = answered
         return True
 
@@ -98,11 +111,13 @@ class RecordingBroker(LightBroker):
 
 
 class Replicas:
-    """Broker 1 leads the only partition; broker 2 follows it and has left the ISR."""
+    """Each leader leads one partition; broker 9 follows it and has left the ISR."""
 
-    def __init__(self) -> None:
+    def __init__(self, leaders: int = 1) -> None:
         self.clock = Clock()
-        self.shared = SharedMetadata(lambda delta, size: self.simulated.on_delta(delta))
+        self.shared = SharedMetadata(
+            lambda delta, size: self.simulated.on_delta(delta, changed_rows(delta))
+        )
         context = BrokerContext(
             self.clock,
             "cluster",
@@ -113,10 +128,11 @@ class Replicas:
             lambda name, broker, value: None,
             lambda broker, error: None,
         )
-        self.leader = RecordingBroker(1, context)
+        self.leaders = {id: RecordingBroker(id, context) for id in range(1, leaders + 1)}
+        self.leader = self.leaders[1]
         self.simulated = SimulatedReplicas(
             self.clock,
-            {1: self.leader},
+            self.leaders,
             lambda: self.shared.image,
             lambda id: self.shared.state.table.broker_rows(id),
         )
@@ -126,19 +142,22 @@ class Replicas:
                 records.RegisterBroker(
                     broker_id=id, broker_epoch=id, fenced=False, log_dirs=[DIRECTORY], version=3
                 )
-                for id in (1, 2)
+                for id in (*self.leaders, 9)
             ),
             records.Topic(name="a", topic_id=TOPIC, version=0),
-            records.Partition(
-                partition_id=0,
-                topic_id=TOPIC,
-                replicas=[1, 2],
-                isr=[1],
-                leader=1,
-                leader_epoch=5,
-                partition_epoch=9,
-                directories=[DIRECTORY] * 2,
-                version=1,
+            *(
+                records.Partition(
+                    partition_id=id - 1,
+                    topic_id=TOPIC,
+                    replicas=[id, 9],
+                    isr=[id],
+                    leader=id,
+                    leader_epoch=5,
+                    partition_epoch=9,
+                    directories=[DIRECTORY] * 2,
+                    version=1,
+                )
+                for id in self.leaders
             ),
         )
 
@@ -152,8 +171,8 @@ class Replicas:
 def test_a_follower_that_has_caught_up_is_proposed_once() -> None:
     replicas = Replicas()
     replicas.clock.run(0.6)
-    assert replicas.leader.isrs() == [[1, 2]]
-    replicas.apply(records.PartitionChange(partition_id=0, topic_id=TOPIC, isr=[1, 2], version=1))
+    assert replicas.leader.isrs() == [[1, 9]]
+    replicas.apply(records.PartitionChange(partition_id=0, topic_id=TOPIC, isr=[1, 9], version=1))
     replicas.leader.answered(AlterPartitionResponseData())
     replicas.clock.run(10)
     assert len(replicas.leader.sent) == 1
@@ -165,7 +184,7 @@ def test_a_proposal_is_made_again_once_the_leader_is_known() -> None:
     replicas.clock.run(0.6)
     replicas.leader.knows_leader = True
     replicas.clock.run(1.5)
-    assert replicas.leader.isrs() == [[1, 2]]
+    assert replicas.leader.isrs() == [[1, 9]]
 
 
 def test_a_rejected_proposal_is_made_again() -> None:
@@ -174,7 +193,7 @@ def test_a_rejected_proposal_is_made_again() -> None:
     rejected = IsrPartitionResult(partition_index=0, error_code=INELIGIBLE_REPLICA)
     replicas.leader.answered(AlterPartitionResponseData(topics=[IsrTopicResult(TOPIC, [rejected])]))
     replicas.clock.run(3)
-    assert replicas.leader.isrs() == [[1, 2]] * 2
+    assert replicas.leader.isrs() == [[1, 9]] * 2
     assert replicas.simulated.outcomes == {"AlterPartition INELIGIBLE_REPLICA": 1}
 
 
@@ -192,4 +211,37 @@ def test_a_restarted_leader_proposes_although_its_last_request_has_no_response()
         records.BrokerRegistrationChange(broker_id=1, broker_epoch=1, fenced=-1, version=0)
     )
     replicas.clock.run(1.5)
-    assert replicas.leader.isrs() == [[1, 2]] * 2
+    assert replicas.leader.isrs() == [[1, 9]] * 2
+
+
+def test_each_leader_sends_in_a_turn_of_its_own() -> None:
+    """A process with a hundred leaders would send no heartbeat while all of them send at once."""
+    replicas = Replicas(leaders=5)
+    replicas.clock.run(0.6)
+    turns = [turn for each in replicas.leaders.values() for turn in each.turns]
+    assert len(turns) == len(set(turns)) == 5
+
+
+def test_what_changes_while_a_request_is_in_flight_is_proposed_after_it() -> None:
+    replicas = Replicas()
+    replicas.clock.run(0.6)
+    moved = records.PartitionChange(
+        partition_id=0, topic_id=TOPIC, replicas=[1, 9, 3], directories=[DIRECTORY] * 3, version=1
+    )
+    replicas.apply(moved, records.RegisterBroker(broker_id=3, broker_epoch=3, fenced=False))
+    replicas.clock.run(5)
+    assert len(replicas.leader.sent) == 1
+    replicas.leader.answered(AlterPartitionResponseData())
+    replicas.clock.run(0.1)
+    assert replicas.leader.isrs() == [[1, 9], [1, 9, 3]]
+
+
+def test_a_proposal_names_the_epochs_of_the_partition_and_its_members() -> None:
+    replicas = Replicas()
+    replicas.clock.run(0.6)
+    (partition,) = replicas.leader.sent[0].topics[0].partitions
+    assert replicas.leader.sent[0].topics[0].topic_id == TOPIC
+    assert (partition.partition_index, partition.leader_epoch) == (0, 5)
+    assert partition.partition_epoch == 9
+    members = [(each.broker_id, each.broker_epoch) for each in partition.new_isr_with_epochs]
+    assert members == [(1, 1), (9, 9)]
