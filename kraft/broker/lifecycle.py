@@ -73,8 +73,8 @@ class LifecycleState:
         self.is_loaded = False
         #: Failed log directories, in the order of their failure.
         self.offline: list[Uuid] = []
-        #: The directories that take no new partitions (KIP-1066); None: controllers before 4.3 do
-        #: not know the field.
+        #: The directories that take no new partitions (KIP-1066), often none; None: controllers
+        #: before 4.3 do not know the field.
         self.cordoned: list[Uuid] | None = None
         self._failures = 0
         self._has_asked_to_stop = False
@@ -92,7 +92,12 @@ class LifecycleState:
         return _NEVER if is_over else self._due_ms
 
     def heartbeat(self, broker_id: int) -> BrokerHeartbeatRequestData:
-        """Return the heartbeat that is due now."""
+        """Return the heartbeat that is due now.
+
+        As Kafka's, a broker names its cordoned directories, also if there are none, once the
+        controller has answered that it has applied its registration: the records of a
+        registration would be others otherwise.
+        """
         return BrokerHeartbeatRequestData(
             broker_id,
             self.epoch,
@@ -100,7 +105,7 @@ class LifecycleState:
             not self.is_loaded,
             self.state is BrokerState.PENDING_CONTROLLED_SHUTDOWN,
             list(self.offline),
-            self.cordoned,
+            None if self.state is BrokerState.STARTING else self.cordoned,
         )
 
     def sent(self) -> None:
@@ -154,10 +159,11 @@ class LifecycleState:
             self._due_ms = 0.0
 
     def set_cordoned(self, directories: list[Uuid] | None) -> None:
-        """Name other cordoned directories with the next heartbeat, at once."""
+        """Name other cordoned directories with the next heartbeat, at once if one names them."""
         if directories != self.cordoned:
             self.cordoned = directories
-            self._due_ms = 0.0
+            if self.state is not BrokerState.STARTING:
+                self._due_ms = 0.0
 
     def begin_controlled_shutdown(self) -> bool:
         """Ask the controller to move the leaders away; False if the broker is not in service."""

@@ -454,10 +454,7 @@ class RunningBroker:
         if lifecycle is None:
             return
         cordoned = [Uuid(one.id) for one in self.logs.online if one.is_cordoned]
-        if not self.changed.knows_cordoned:
-            lifecycle.set_cordoned(None)
-        elif cordoned or lifecycle.facts.cordoned is not None:
-            lifecycle.set_cordoned(cordoned)
+        lifecycle.set_cordoned(cordoned if self.changed.knows_cordoned else None)
 
     def _directory_failed(self, directory: LogDirectory) -> None:
         """Take a failed directory out of service; without one, or without the metadata, end.

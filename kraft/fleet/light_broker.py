@@ -60,7 +60,7 @@ from kraft.raft.rpc import (
 )
 from kraft.raft.voters import Endpoint, ReplicaKey
 from kraft.records import Uuid
-from kraft.records.versions import SUPPORTED_FEATURES
+from kraft.records.versions import SUPPORTED_FEATURES, MetadataVersion
 
 R = TypeVar("R", bound=Message)
 
@@ -466,6 +466,9 @@ class LightBroker:
             self._session_timer = self._context.loop.call_later(_LEADER_WAIT_S, self._ask)
             return
         self._is_asking = True
+        level = self._context.shared.state.state.metadata_version
+        # A light broker has no cordoned directory, and says so where its controllers know the field.
+        self.session.set_cordoned([] if level >= MetadataVersion.IBP_4_3_IV0 else None)
         self.session.sent()
         if self.session.epoch < 0:
             self._send(

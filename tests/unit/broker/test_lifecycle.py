@@ -68,6 +68,22 @@ def test_changed_cordoned_directories_are_told_at_once() -> None:
     assert facts.heartbeat(5).cordoned_log_dirs is None
 
 
+def test_cordoned_directories_are_named_once_the_broker_has_caught_up() -> None:
+    """As Kafka's brokers do, which name them also if there are none."""
+    facts = LifecycleState(2000)
+    facts.registered(10)
+    facts.sent()
+    facts.set_cordoned([])
+    assert facts.due_ms == NEVER
+    assert facts.heartbeat(5).cordoned_log_dirs is None
+    facts.applied(11)
+    assert facts.heartbeat(5).cordoned_log_dirs is None, "the controller has not answered that yet"
+    facts.beaten(CAUGHT_UP, 0)
+    assert facts.heartbeat(5).cordoned_log_dirs == []
+    facts.begin_controlled_shutdown()
+    assert facts.heartbeat(5).cordoned_log_dirs == []
+
+
 def test_a_broker_is_in_service_once_its_metadata_have_its_registration() -> None:
     facts = LifecycleState(2000)
     facts.registered(10)

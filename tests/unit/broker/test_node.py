@@ -43,6 +43,7 @@ from tests.harness.controller_nodes import until
 from tests.unit.broker.broker_nodes import (
     Client,
     LocalNodes,
+    controller_of,
     play,
 )
 
@@ -321,6 +322,22 @@ def test_a_failed_directory_is_told_and_the_last_one_ends_the_process(
 
     play(nodes, scenario, monkeypatch)
     assert nodes.ended[0][0] == "the directory of the metadata failed"
+
+
+def test_a_broker_without_cordoned_directories_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As Apache Kafka's brokers, so that the metadata logs of both have the same records."""
+    nodes = LocalNodes(tmp_path, 1, 1, is_combined=True)
+
+    async def scenario() -> None:
+        await nodes.start()
+        brokers = controller_of(nodes, 1).controller.cluster.state.brokers
+        await until(lambda: brokers[1].cordoned_log_dirs is not None)
+        assert brokers[1].cordoned_log_dirs == ()
+
+    play(nodes, scenario, monkeypatch)
+    assert nodes.ended == []
 
 
 def test_a_broker_that_cannot_register_ends_its_process(
