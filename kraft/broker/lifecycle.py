@@ -43,6 +43,8 @@ logger = logging.getLogger(__name__)
 _FIRST_BACKOFF_MS = 100.0
 #: The second request of a controlled shutdown: one that moves few leaders is over soon. Kafka's.
 _SHUTDOWN_RETRY_MS = 50.0
+#: From the response that says that the broker has caught up to the next heartbeat. Kafka's.
+_CAUGHT_UP_WAIT_MS = 10.0
 _NEVER = float("inf")
 
 
@@ -129,6 +131,7 @@ class LifecycleState:
                 wait_ms = min(_SHUTDOWN_RETRY_MS, wait_ms)
         elif self.state is BrokerState.STARTING and response.is_caught_up:
             self.state = BrokerState.RECOVERY
+            wait_ms = min(_CAUGHT_UP_WAIT_MS, wait_ms)
         if self.state is BrokerState.RECOVERY and not response.is_fenced:
             self.state = BrokerState.RUNNING
         self._due_ms = min(self._due_ms, now_ms + wait_ms)

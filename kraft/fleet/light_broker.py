@@ -467,7 +467,7 @@ class LightBroker:
             return
         self._is_asking = True
         level = self._context.shared.state.state.metadata_version
-        # A light broker has no cordoned directory, and says so where its controllers know the field.
+        # No directory is cordoned; controllers that know the field expect that to be said.
         self.session.set_cordoned([] if level >= MetadataVersion.IBP_4_3_IV0 else None)
         self.session.sent()
         if self.session.epoch < 0:
@@ -526,12 +526,13 @@ class LightBroker:
             self._context.report("heartbeat_late", self.id, late_ms)
         self._context.shared.counts.heartbeats += 1
         session = self.session
+        was_recovering = session.state is BrokerState.RECOVERY
         session.beaten(response, now_ms)
         if session.state is BrokerState.SHUTTING_DOWN:
             self._stopped()
             return
-        if session.state is BrokerState.RECOVERY and not session.is_loaded:
-            # A light broker has no log to load.
+        if was_recovering and not session.is_loaded:
+            # A light broker has no log to load; one of Kafka sends a heartbeat while it loads its.
             session.loaded()
         if session.state is BrokerState.RUNNING and not self._is_unfenced:
             self._is_unfenced = True

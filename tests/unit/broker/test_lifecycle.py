@@ -98,7 +98,7 @@ def test_a_broker_is_in_service_once_its_metadata_have_its_registration() -> Non
     assert (beat.current_metadata_offset, beat.broker_epoch, beat.want_fence) == (10, 10, True)
     facts.sent()
     facts.beaten(CAUGHT_UP, 200)
-    assert (facts.state, facts.due_ms) == (BrokerState.RECOVERY, 2200)
+    assert (facts.state, facts.due_ms) == (BrokerState.RECOVERY, 210)
     facts.loaded()
     assert facts.due_ms == 0
     assert not facts.heartbeat(5).want_fence
