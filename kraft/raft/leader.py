@@ -25,6 +25,7 @@ from kraft.raft.epoch_state import EpochState
 from kraft.raft.fetch_purgatory import FetchPurgatory
 from kraft.raft.interface import Append, Appended
 from kraft.raft.log_view import BOOTSTRAP_SNAPSHOT
+from kraft.raft.observer_purgatory import ObserverPurgatory
 from kraft.raft.outbox import Needs
 from kraft.raft.reconfiguration import VoterChanges
 from kraft.raft.replicas import Replicas
@@ -63,7 +64,9 @@ class LeaderState(EpochState):
         )
         self.replicas = Replicas(node)
         self.voter_changes = VoterChanges(node, self.replicas, self)
-        self.purgatory = FetchPurgatory()
+        #: The waiting fetches of the other voters, and of all others.
+        self.voters_purgatory = FetchPurgatory()
+        self.observers_purgatory = ObserverPurgatory(self.epoch_start_offset)
         self.is_active = False
         self.is_resign_requested = False
         self._begin_epoch_at_ms = node.now_ms
@@ -137,9 +140,13 @@ class LeaderState(EpochState):
         self.voter_changes.expire()
         if self.accumulator.drain_at_ms <= now_ms:
             self.drain()
-        if self.purgatory.waiting:
-            for reply_to, request in self.purgatory.pop_late(now_ms):
-                self._answer_waiting(reply_to, request)
+        for purgatory in (self.voters_purgatory, self.observers_purgatory):
+            if purgatory.waiting:
+                for reply_to, request in purgatory.pop_late(now_ms):
+                    self._answer_waiting(reply_to, request)
+        if self.observers_purgatory.round_at_ms(replicas.high_watermark) <= now_ms:
+            waiting = self.observers_purgatory.begin_round(replicas.high_watermark, now_ms)
+            self._answer_fetches(self.observers_purgatory, waiting)
         if replicas.forget_observers_at_ms <= now_ms:
             replicas.forget_silent_observers()
         self._send_begin_quorum_epochs()
@@ -150,7 +157,9 @@ class LeaderState(EpochState):
             self.replicas.check_quorum_deadline_ms,
             self._begin_epoch_at_ms,
             self.accumulator.drain_at_ms,
-            self.purgatory.next_deadline_ms,
+            self.voters_purgatory.next_deadline_ms,
+            self.observers_purgatory.next_deadline_ms,
+            self.observers_purgatory.round_at_ms(self.replicas.high_watermark),
             NEVER if change is None else change.deadline_ms,
         )
 
@@ -188,6 +197,7 @@ class LeaderState(EpochState):
             node.outbox.write_append(base_offset, end_offset, batches)
             if is_control(batches):
                 log.replay_control_batch(batches)
+                self._regroup_fetches()
 
     def append_control_records(self, records: list[Record]) -> int:
         """Append control records at once, after the records that linger; return their offset."""
@@ -201,22 +211,34 @@ class LeaderState(EpochState):
         return BROKER_NOT_AVAILABLE if self.node.is_shutting_down else NONE
 
     def serve_fetch(self, request: FetchRequest, reply_to: int) -> None:
-        node = self.node
+        node, observers = self.node, self.observers_purgatory
         response = self._answer_fetch(request, is_new=True)
         if (
             response.error == NONE
-            and not response.records
             and request.max_wait_ms
             and response.diverging_epoch is None
             and response.snapshot_id is None
-            and request.high_watermark >= response.high_watermark
         ):
-            # A follower that waited longer would have given up its leader. A client that asks for
-            # a longer time has to fetch again.
-            wait_ms = min(request.max_wait_ms, self.config.fetch_timeout_ms)
-            self.purgatory.add(reply_to, request, node.now_ms + wait_ms)
-            return
+            purgatory = self._purgatory_of(request)
+            if purgatory is observers:
+                has_news = observers.is_behind(request)
+            else:
+                has_news = bool(response.records) or (
+                    request.high_watermark < response.high_watermark
+                )
+            if not has_news:
+                # A follower that waited longer would have given up its leader. A client that asks
+                # for a longer time has to fetch again.
+                wait_ms = min(request.max_wait_ms, self.config.fetch_timeout_ms)
+                purgatory.add(reply_to, request, node.now_ms + wait_ms)
+                return
+            if purgatory is observers:
+                observers.note_answers(1, node.now_ms)
         node.outbox.respond(reply_to, response, needs=Needs.EPOCH)
+
+    def _purgatory_of(self, request: FetchRequest) -> FetchPurgatory:
+        is_voter = self.node.voters.is_voter(request.replica)
+        return self.voters_purgatory if is_voter else self.observers_purgatory
 
     def _answer_fetch(self, request: FetchRequest, *, is_new: bool) -> FetchResponse:
         """Return the response to a fetch at this moment.
@@ -251,8 +273,9 @@ class LeaderState(EpochState):
 
     def note_durable(self) -> None:
         self.advance_high_watermark()
-        if self.purgatory.waiting:
-            self._answer_fetches(self.purgatory.with_records_before(self.log.durable_end_offset))
+        voters = self.voters_purgatory
+        if voters.waiting:
+            self._answer_fetches(voters, voters.with_records_before(self.log.durable_end_offset))
 
     def advance_high_watermark(self) -> None:
         """Commit what a majority has on disk, once that includes a record of this epoch.
@@ -270,8 +293,8 @@ class LeaderState(EpochState):
         self.replicas.high_watermark = high_watermark
         self.is_active = True
         node.commit(high_watermark)
-        if self.purgatory.waiting:
-            self._answer_fetches(list(self.purgatory.waiting))
+        if self.voters_purgatory.waiting:
+            self._answer_fetches(self.voters_purgatory, list(self.voters_purgatory.waiting))
         self.note_committed(high_watermark)
 
     def note_committed(self, high_watermark: int) -> None:
@@ -280,9 +303,9 @@ class LeaderState(EpochState):
             # This leader was removed, and the removal is committed: another voter leads on.
             self.is_resign_requested = True
 
-    def _answer_fetches(self, waiting: list[int]) -> None:
+    def _answer_fetches(self, purgatory: FetchPurgatory, waiting: list[int]) -> None:
         for reply_to in waiting:
-            request = self.purgatory.pop(reply_to)
+            request = purgatory.pop(reply_to)
             if request is not None:
                 self._answer_waiting(reply_to, request)
 
@@ -290,8 +313,18 @@ class LeaderState(EpochState):
         response = self._answer_fetch(request, is_new=False)
         self.node.outbox.respond(reply_to, response, needs=Needs.EPOCH)
 
+    def _regroup_fetches(self) -> None:
+        """Let the fetches of new voters wait as those of voters, and those of former ones not."""
+        for purgatory in (self.voters_purgatory, self.observers_purgatory):
+            for reply_to, (request, deadline_ms) in list(purgatory.waiting.items()):
+                right = self._purgatory_of(request)
+                if right is not purgatory:
+                    purgatory.pop(reply_to)
+                    right.add(reply_to, request, deadline_ms)
+
     def handle_abandoned(self, reply_to: int) -> None:
-        self.purgatory.pop(reply_to)
+        self.voters_purgatory.pop(reply_to)
+        self.observers_purgatory.pop(reply_to)
 
     def serve_fetch_snapshot(
         self, request: FetchSnapshotRequest, response: FetchSnapshotResponse
@@ -387,6 +420,6 @@ class LeaderState(EpochState):
 
     def leave(self) -> None:
         self.voter_changes.fail()
-        for reply_to in self.purgatory.waiting:
+        for reply_to in (*self.voters_purgatory.waiting, *self.observers_purgatory.waiting):
             response = self.empty_fetch(NOT_LEADER_OR_FOLLOWER)
             self.node.outbox.respond(reply_to, response, needs=Needs.EPOCH)

@@ -183,7 +183,7 @@ def test_a_step_costs_the_same_however_many_fetches_wait() -> None:
         for id in range(1000, 1000 + waiting):
             fetched_by(node, id % 200 + 10, max_wait_ms=500, name=id // 200)
         leading = leader_state(node)
-        assert len(leading.purgatory.waiting) == waiting
+        assert len(leading.observers_purgatory.waiting) == waiting
         return instructions_of(lambda: node.node.step(None, node.now_ms))
 
     assert cost_of_a_step(5000) < 1.2 * cost_of_a_step(10)
@@ -207,9 +207,9 @@ def test_an_abandoned_fetch_does_not_wait() -> None:
     fetched_by(node, 2)
     fetched_by(node, 8, max_wait_ms=300)
     leading = leader_state(node)
-    assert len(leading.purgatory.waiting) == 1
+    assert len(leading.observers_purgatory.waiting) == 1
     node.step(RequestAbandoned(node._reply_to))
-    assert not leading.purgatory.waiting
+    assert not leading.observers_purgatory.waiting
     node.wait(400)
     assert not node.requests() or node.answer(node._reply_to) is None
     # An unknown request is ignored.
