@@ -23,7 +23,9 @@ from kraft.admin import (
     ElectionType,
     TopicSpec,
 )
+from kraft.admin.results import ItemResult
 from kraft.admin.settings import AdminSettings
+from kraft.admin.topics import TopicCreated
 from kraft.errors import (
     ELECTION_NOT_NEEDED,
     TOPIC_ALREADY_EXISTS,
@@ -337,7 +339,7 @@ class FleetRunner:
             pending = sum(topic.num_partitions for topic in batch) + len(batch)
             is_full = pending + step.partitions_per_topic + 1 > _PARTITIONS_PER_REQUEST
             if is_full or step.per_second or have >= wanted:
-                self._admin.create_topics(batch).all()
+                check_created(self._admin.create_topics(batch))
                 batch = []
             if step.per_second:
                 self._fleet.pause(max(0.0, begun + created / step.per_second - time.monotonic()))
@@ -573,6 +575,19 @@ class FleetRunner:
             self._fleet.pause(_POLL_S * (attempt + 1))
         found.problems += breach_problems(digests.values())
         return found
+
+
+def check_created(results: Mapping[str, ItemResult[TopicCreated]]) -> None:
+    """Raise the error of a topic that was not created.
+
+    A topic exists already where a controller ended after it had created it: the client had no
+    response, and asked the next controller again.
+    """
+    for result in results.values():
+        error = result.error
+        if error is None or (result.is_repeated and error.kafka_code == TOPIC_ALREADY_EXISTS):
+            continue
+        raise error
 
 
 def breach_problems(digests: Collection[Mapping[str, Any]]) -> list[str]:
