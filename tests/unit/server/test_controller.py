@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from kraft.controller.runtime import requests
+from kraft.controller.runtime.operations import ControllerOutput
 from kraft.controller.runtime.quorum_controller import ROWS_COPIED_AT_ONCE, QuorumController
 from kraft.controller.topics.topic_deletion import TopicToDelete
 from kraft.errors import (
@@ -22,6 +23,9 @@ from kraft.errors import (
     TopicAlreadyExistsError,
 )
 from kraft.image.publishing import Image, ImageDelta
+from kraft.server import controller as runners
+from kraft.server.controller import ControllerRunner
+from kraft.server.driver import now_ms
 from tests.harness.controller_nodes import (
     Quorum,
     RunScenario,
@@ -210,6 +214,51 @@ def test_a_stopped_node_takes_no_further_turn(run_scenario: RunScenario, tmp_pat
         await until(lambda: store.view.high_watermark > end)
         await asyncio.sleep(0.02)
         assert runner.publishing.images.image is image
+
+    run_scenario(scenario, quorum)
+
+
+@pytest.mark.parametrize(
+    ("waited_ms", "decided"),
+    [(0.0, 2), (4.0, 2), (12.0, 6), (1000.0, 10)],
+)
+def test_the_turns_of_a_controller_grow_with_those_of_the_network(
+    run_scenario: RunScenario,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    waited_ms: float,
+    decided: int,
+) -> None:
+    """Each decision takes a millisecond, and others wait after it."""
+    quorum = Quorum(tmp_path)
+    clock_ms = [0.0]
+    taken: list[float] = []
+    runner: ControllerRunner
+
+    def run_for_a_millisecond(*given: Any, **options: Any) -> ControllerOutput:
+        taken.append(clock_ms[0])
+        ready = QuorumController.run(runner.controller, *given, **options)
+        clock_ms[0] += 1.0
+        return ready
+
+    async def scenario() -> None:
+        nonlocal runner
+        await quorum.start()
+        await quorum.brokers(0)
+        runner = quorum.runner(1)
+        await until(lambda: not runner.controller.queue and not runner._is_turn_due)
+        if runner._timer is not None:
+            # A turn at its time, on a machine that stands still, would be another one.
+            runner._timer.cancel()
+        # A whole number, so that the sums are exact.
+        clock_ms[0] = float(int(now_ms()) + 1)
+        monkeypatch.setattr(runners, "now_ms", lambda: clock_ms[0])
+        monkeypatch.setattr(runner.controller, "run", run_for_a_millisecond)
+        waiting = [runner.submit(create(f"t-{number}")) for number in range(20)]
+        clock_ms[0] += waited_ms
+        await asyncio.sleep(0)
+        assert len(taken) == decided
+        await outcomes(*waiting)
 
     run_scenario(scenario, quorum)
 
