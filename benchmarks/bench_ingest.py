@@ -24,8 +24,8 @@ import pytest
 from benchmarks.generate_runs import Suite, generate
 from benchmarks.machine import cpu_seconds_of
 from kraft.errors import MissingJavaError
+from kraft.java import find_java
 from kraft.regression.results import read_run
-from kraft.spark.java import find_java
 from kraft.spark.session import close_session, open_session
 from kraft.spark.store import ingest, open_store
 

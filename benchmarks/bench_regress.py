@@ -26,9 +26,9 @@ import pytest
 
 from benchmarks.generate_runs import Step, Suite, generate
 from kraft.errors import MissingJavaError
+from kraft.java import find_java
 from kraft.regression.settings import AnalysisSettings
 from kraft.spark.analysis import analyse_store
-from kraft.spark.java import find_java
 from kraft.spark.store import ingest, read_table
 
 _RESULTS = Path(__file__).parent / "results"

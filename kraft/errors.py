@@ -546,7 +546,7 @@ class MissingFileError(StorageError, FileNotFoundError):
 
 
 class MissingJavaError(KraftError):
-    """No suitable Java for Spark; the message names what was found and how to install one."""
+    """No suitable Java is installed; the message names what was found and how to install one."""
 
 
 class MissingPackageError(KraftError):
@@ -563,3 +563,11 @@ class BenchmarkFileError(KraftError):
 
 class FleetRunError(KraftError):
     """A file of a fleet's run is missing or damaged; the message names the file and the line."""
+
+
+class ZooKeeperError(KraftError):
+    """ZooKeeper did not start, does not answer, or refused an operation; the message says why."""
+
+
+class CorruptZnodeError(ZooKeeperError):
+    """A znode does not contain what Kafka writes there; the message names its path."""

@@ -44,6 +44,7 @@ _COMMANDS: dict[str, str] = {
     "transplant": "kraft.cli.transplant",
     "up": "kraft.cli.up",
     "fleet": "kraft.cli.fleet",
+    "zk": "kraft.cli.zk",
     "lab": "kraft.cli.lab",
     "sweep": "kraft.cli.sweep",
     "bench": "kraft.cli.bench",
@@ -103,5 +104,5 @@ def _kraft(
 ) -> None:
     """Inspect, verify and repair a Kafka cluster's KRaft metadata, run controllers, simulate failures.
 
-    Commands never change a directory that they read. Only `snapshot write`, `salvage`, `rescue`, `backup`, `restore`, `storage format`, `fleet`, `lab`, `server` and `up` write, to the directory that their options name. Commands with `--bootstrap-controller` read a running quorum, or change it.
+    Commands never change a directory that they read. Only `snapshot write`, `salvage`, `rescue`, `backup`, `restore`, `storage format`, `fleet`, `lab`, `server`, `up` and `zk` write, to the directory that their options name. Commands with `--bootstrap-controller` read a running quorum, or change it.
     """  # noqa: E501  (help joins no lines: each paragraph is one)

@@ -208,7 +208,7 @@ def _is_traced() -> bool:
 
 def _java(*, required: bool) -> DoctorCheck:
     from kraft.errors import MissingJavaError
-    from kraft.spark.java import ADVICE, find_java
+    from kraft.java import ADVICE, find_java
 
     purpose = "Spark: benchmark histories, sweeps"
     try:

@@ -268,7 +268,7 @@ def _launch(conf: Any, *, on_loopback: bool) -> Any:
     from pyspark.errors import PySparkRuntimeError
     from pyspark.java_gateway import launch_gateway
 
-    from kraft.spark.java import find_java
+    from kraft.java import find_java
 
     there = {"JAVA_HOME": str(find_java().home)}
     if on_loopback:

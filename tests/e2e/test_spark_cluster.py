@@ -23,7 +23,7 @@ from kraft.errors import MissingJavaError
 
 pytest.importorskip("pyspark", reason="needs PySpark: pip install 'kraft[spark]'")
 
-from kraft.spark.java import find_java
+from kraft.java import find_java
 
 #: A program that analyses the same points with each Spark master in turn, in one JVM, and prints
 #: the findings of each as JSON.

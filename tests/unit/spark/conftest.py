@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kraft.errors import MissingJavaError
-from kraft.spark.java import find_java
+from kraft.java import find_java
 from kraft.spark.session import close_session, open_session
 
 if TYPE_CHECKING:

