@@ -1,0 +1,254 @@
+"""The driver of `port.ZooKeeperPort` for real servers, with the client kazoo.
+
+kazoo opens a new session by itself after one expired. A controller that does not know it yet must
+not write in the new session: the driver rejects all operations until `KazooPort.renew`, which uses
+a new client.
+
+kazoo forgets watches when it loses the connection. The driver reports them as UNKNOWN then, so that
+the controller reads the znode again.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from kraft.errors import ZooKeeperError
+from kraft.zookeeper.port import (
+    CreateZnode,
+    DeleteZnode,
+    FindZnode,
+    GetZnode,
+    ListZnodes,
+    SetZnode,
+    ZkChange,
+    ZkCode,
+    ZkEvent,
+    ZkOperation,
+    ZkResult,
+    ZkSessionExpiredError,
+    ZkTransactionPart,
+)
+from kraft.zookeeper.server import (
+    DEFAULT_SESSION_TIMEOUT_MS,
+    ZooKeeperAddress,
+    close_client,
+    open_client,
+)
+
+if TYPE_CHECKING:
+    from kazoo.client import KazooClient
+
+#: Operations that are sent before the first result is awaited. ZooKeeper answers in order; more
+#: only hold memory.
+_IN_FLIGHT = 2000
+_WAIT_S = 0.05
+_CHANGES = {
+    "CREATED": ZkChange.CREATED,
+    "CHANGED": ZkChange.CHANGED,
+    "DELETED": ZkChange.DELETED,
+    "CHILD": ZkChange.CHILDREN,
+}
+
+
+class KazooPort:
+    """One session at real servers; implements `port.ZooKeeperPort`.
+
+    ``pipelines`` False sends one operation at a time, as Kafka before 1.1. Raises as
+    `server.open_client`.
+    """
+
+    def __init__(
+        self,
+        address: ZooKeeperAddress,
+        *,
+        session_timeout_ms: int = DEFAULT_SESSION_TIMEOUT_MS,
+        creates_chroot: bool = False,
+        pipelines: bool = True,
+    ) -> None:
+        self.on_event: Callable[[ZkEvent], None] = lambda event: None
+        self.on_expired: Callable[[], None] = lambda: None
+        self._open = partial(
+            open_client,
+            address,
+            session_timeout_ms=session_timeout_ms,
+            creates_chroot=creates_chroot,
+        )
+        self._in_flight = _IN_FLIGHT if pipelines else 1
+        self._closed = threading.Event()
+        self._reports: dict[str, Callable[[Any], None]] = {}
+        self._client: KazooClient
+        self._expired: threading.Event
+        self._connect()
+
+    def _connect(self) -> None:
+        client, expired = self._open(), threading.Event()
+        self._client, self._expired = client, expired
+
+        def listen(state: str) -> None:
+            # Called in kazoo's thread, before it opens another session.
+            if state == "LOST" and not expired.is_set() and not self._closed.is_set():
+                expired.set()
+                self.on_expired()
+
+        self._session_id: int = client.client_id[0]
+        client.add_listener(listen)
+        # The session may have expired before the listener was there.
+        if not client.connected or client.client_id[0] != self._session_id:
+            expired.set()
+
+    @property
+    def session_id(self) -> int:
+        return self._session_id
+
+    def run(self, operations: Sequence[ZkOperation]) -> list[ZkResult]:
+        results: list[ZkResult] = []
+        while len(results) < len(operations):
+            some = operations[len(results) : len(results) + self._in_flight]
+            self._ensure_open()
+            sent = [self._send(operation) for operation in some]
+            for operation, pending in zip(some, sent, strict=True):
+                result = self._result(operation, pending)
+                if result is None:
+                    # Without a connection: all later ones have no result either, or are repeated.
+                    self._await_connection()
+                    break
+                results.append(result)
+        return results
+
+    def multi(self, operations: Sequence[ZkTransactionPart]) -> list[ZkResult]:
+        while True:
+            self._ensure_open()
+            transaction = self._client.transaction()
+            for operation in operations:
+                match operation:
+                    case CreateZnode(path, data, is_ephemeral, is_sequential):
+                        transaction.create(
+                            path, data, ephemeral=is_ephemeral, sequence=is_sequential
+                        )
+                    case SetZnode(path, data, version):
+                        transaction.set_data(path, data, version=version)
+                    case DeleteZnode(path, version):
+                        transaction.delete(path, version=version)
+                    case _:
+                        transaction.check(operation.path, operation.version)
+            try:
+                found = transaction.commit_async().get()
+            except Exception as error:
+                if self._is_connection_loss(error):
+                    self._await_connection()
+                    continue
+                raise
+            return [
+                ZkResult(_code(one))
+                if isinstance(one, Exception)
+                else self._succeeded(operation, one)
+                for operation, one in zip(operations, found, strict=True)
+            ]
+
+    def renew(self) -> None:
+        close_client(self._client)
+        self._connect()
+
+    def close(self) -> None:
+        self._closed.set()
+        close_client(self._client)
+
+    # -- one operation
+
+    def _send(self, operation: ZkOperation) -> Any:
+        client = self._client
+        match operation:
+            case CreateZnode(path, data, is_ephemeral, is_sequential):
+                return client.create_async(
+                    path, data, ephemeral=is_ephemeral, sequence=is_sequential
+                )
+            case SetZnode(path, data, version):
+                return client.set_async(path, data, version=version)
+            case DeleteZnode(path, version):
+                return client.delete_async(path, version=version)
+            case GetZnode(path, watch):
+                return client.get_async(path, watch=self._watch(path, watch))
+            case FindZnode(path, watch):
+                return client.exists_async(path, watch=self._watch(path, watch))
+            case ListZnodes(path, watch):
+                return client.get_children_async(path, watch=self._watch(path, watch))
+
+    def _watch(self, path: str, wanted: bool) -> Callable[[Any], None] | None:
+        if not wanted:
+            return None
+        # kazoo calls each distinct function that waits for the path: the same one is called once.
+        if path not in self._reports:
+            self._reports[path] = partial(self._report, path)
+        return self._reports[path]
+
+    def _report(self, path: str, event: Any) -> None:
+        self.on_event(ZkEvent(_CHANGES.get(event.type, ZkChange.UNKNOWN), path))
+
+    def _result(self, operation: ZkOperation, pending: Any) -> ZkResult | None:
+        """Return the result, or None if the connection was lost before it came."""
+        try:
+            found = pending.get()
+        except Exception as error:
+            if self._is_connection_loss(error):
+                return None
+            return ZkResult(_code(error))
+        return self._succeeded(operation, found)
+
+    def _succeeded(self, operation: ZkOperation | ZkTransactionPart, found: Any) -> ZkResult:
+        match operation:
+            case CreateZnode():
+                return ZkResult(ZkCode.OK, path=self._without_chroot(found))
+            case SetZnode():
+                return _stated(b"", found)
+            case GetZnode():
+                data, stat = found
+                return _stated(data, stat)
+            case FindZnode():
+                return ZkResult(ZkCode.NO_NODE) if found is None else _stated(b"", found)
+            case ListZnodes():
+                return ZkResult(ZkCode.OK, children=tuple(sorted(found)))
+        return ZkResult(ZkCode.OK)
+
+    def _without_chroot(self, path: str) -> str:
+        # A transaction's results keep the chroot.
+        chroot = self._client.chroot
+        return path[len(chroot) :] if chroot and path.startswith(f"{chroot}/") else path
+
+    # -- connection and session
+
+    def _is_connection_loss(self, error: Exception) -> bool:
+        from kazoo.exceptions import ConnectionClosedError, ConnectionLoss, SessionExpiredError
+
+        if isinstance(error, SessionExpiredError | ConnectionClosedError):
+            self._ensure_open()
+            return True
+        return isinstance(error, ConnectionLoss)
+
+    def _await_connection(self) -> None:
+        while not self._client.connected:
+            self._ensure_open()
+            self._expired.wait(_WAIT_S)
+        self._ensure_open()
+
+    def _ensure_open(self) -> None:
+        if self._expired.is_set() or self._closed.is_set():
+            raise ZkSessionExpiredError(f"ZooKeeper's session {self._session_id:#x} has ended")
+
+
+def _stated(data: bytes, stat: Any) -> ZkResult:
+    return ZkResult(ZkCode.OK, data, stat.version, stat.czxid, stat.ephemeralOwner)
+
+
+def _code(error: Exception) -> ZkCode:
+    """Return the code of kazoo's exception. Raises ZooKeeperError for unexpected ones."""
+    from kazoo.exceptions import RolledBackError, RuntimeInconsistency
+
+    if isinstance(error, RolledBackError | RuntimeInconsistency):
+        return ZkCode.ROLLED_BACK
+    number = getattr(error, "code", None)
+    if number is not None and number in ZkCode._value2member_map_:
+        return ZkCode(number)
+    raise ZooKeeperError(f"ZooKeeper refused an operation: {error!r}") from error
