@@ -1,0 +1,230 @@
+"""Failures at every step of a failover, and random faults: one controller acts in each epoch."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable
+
+import pytest
+
+from kraft.errors import ZooKeeperError
+from kraft.zookeeper import znodes
+from kraft.zookeeper.port import CreateZnode, DeleteZnode
+from kraft.zookeeper.states import ZkPartitionState
+from kraft.zookeeper.znodes import PartitionStateZnode, TopicZnode
+from tests.unit.zookeeper.simulated import SimulatedZkCluster
+
+SEEDS = int(os.environ.get("ZK_SEEDS", "60"))
+KEY = ("t", 0)
+
+
+def before_failover() -> SimulatedZkCluster:
+    """Return a cluster of three candidates with something to do for the next controller."""
+    cluster = SimulatedZkCluster(candidates=3, brokers=4)
+    cluster.start()
+    cluster.create_topic("t", {0: [1, 2, 3], 1: [2, 3]})
+    cluster.create_topic("gone", {0: [2, 3]})
+    cluster.create_topic("moving", {0: [2, 3]})
+    cluster.set_isr("moving", 0, [2, 3, 4])
+    cluster.brokers[1].stop()
+    requests = [
+        CreateZnode(znodes.topic_path("new"), TopicZnode({0: (3, 4)}).encode()),
+        CreateZnode(znodes.delete_topic_path("gone")),
+        CreateZnode(znodes.PREFERRED_ELECTION, znodes.encode_partitions([("t", 1)])),
+        CreateZnode(
+            znodes.REASSIGN_PARTITIONS, znodes.encode_reassignment({("moving", 0): [4, 3]})
+        ),
+    ]
+    assert all(one.is_ok for one in cluster.admin.run(requests))
+    return cluster
+
+
+def outcome(cluster: SimulatedZkCluster) -> object:
+    """Return what the cluster's tree says, without epochs and versions."""
+    tree = {}
+    for path in cluster.server.paths():
+        data = cluster.server.data(path)
+        if path.endswith("/state"):
+            state = PartitionStateZnode.decode(data, path)
+            tree[path] = (state.leader, state.isr)
+        elif path not in (znodes.CONTROLLER, znodes.CONTROLLER_EPOCH):
+            tree[path] = data
+    return tree
+
+
+def calls_of_a_failover() -> tuple[int, object]:
+    """Return how often the next controller uses ZooKeeper, and the outcome."""
+    cluster = before_failover()
+    calls = 0
+
+    def count(operations: object) -> None:
+        nonlocal calls
+        calls += cluster.controllers[1].is_active
+
+    cluster.sessions[1].before_run = count
+    cluster.server.expire(cluster.sessions[0].session_id)
+    cluster.run()
+    assert cluster.active is cluster.controllers[1]
+    return calls, outcome(cluster)
+
+
+CALLS, OUTCOME = calls_of_a_failover()
+
+
+def test_a_failover_does_all_that_waits() -> None:
+    assert CALLS > 30
+    cluster = before_failover()
+    cluster.server.expire(cluster.sessions[0].session_id)
+    cluster.run()
+    assert cluster.state("t").leader == 2
+    assert cluster.state("new").leader == 3
+    assert cluster.state("moving").leader == 4
+    for path in (
+        znodes.topic_path("gone"),
+        znodes.delete_topic_path("gone"),
+        znodes.PREFERRED_ELECTION,
+        znodes.REASSIGN_PARTITIONS,
+    ):
+        assert not cluster.exists(path)
+
+
+def fail(cluster: SimulatedZkCluster) -> None:
+    raise ZooKeeperError("planted")
+
+
+def expire(cluster: SimulatedZkCluster) -> None:
+    cluster.server.expire(cluster.sessions[1].session_id)
+
+
+def lose_the_race(cluster: SimulatedZkCluster) -> None:
+    """Another controller is elected, although this one does not know it yet."""
+    cluster.admin.run([DeleteZnode(znodes.CONTROLLER)])
+
+
+@pytest.mark.parametrize("fault", [fail, expire, lose_the_race])
+@pytest.mark.parametrize("step", range(CALLS))
+def test_a_failure_at_each_step_makes_the_next_one_finish(
+    step: int, fault: Callable[[SimulatedZkCluster], None]
+) -> None:
+    cluster = before_failover()
+    failing = cluster.controllers[1]
+    calls = 0
+
+    def plant(operations: object) -> None:
+        nonlocal calls
+        if failing.is_active:
+            calls += 1
+            if calls == step + 1:
+                fault(cluster)
+
+    cluster.sessions[1].before_run = plant
+    cluster.server.expire(cluster.sessions[0].session_id)
+    cluster.run(for_ms=3000)
+    assert calls > step
+    # The fault made it resign cleanly: it knows nothing and has no channel, unless elected again.
+    assert len([one for one in cluster.controllers if one.is_active]) == 1
+    for index, controller in enumerate(cluster.controllers):
+        if not controller.is_active:
+            assert controller.context.partition_count == 0
+            assert controller.context.brokers == {}
+            assert controller.deletion.queued == set()
+            assert cluster.channels[index].open == set()
+    # The first two steps read and raise the epoch.
+    epoch = 2 if step < 2 and fault is not lose_the_race else 3
+    assert (
+        int(cluster.server.data(znodes.CONTROLLER_EPOCH)) == cluster.active.context.epoch >= epoch
+    )
+    assert outcome(cluster) == OUTCOME
+
+
+def check_settled(cluster: SimulatedZkCluster) -> None:
+    """Check partitions and brokers against the tree when nothing happens any more."""
+    active = cluster.active
+    live = {id for id, broker in cluster.brokers.items() if broker.session is not None}
+    assert set(active.context.brokers) == live
+    for key in active.context.partitions():
+        replicas = active.context.assignment(key)
+        if active.context.partition_state(key) == ZkPartitionState.NEW:
+            assert not live.intersection(replicas), key
+            continue
+        state = cluster.state(*key)
+        if live.intersection(state.isr):
+            assert state.leader in live & set(state.isr), (key, state, live)
+        known = active.context.leadership(key)
+        assert known is not None
+        assert (known.leader, known.leader_epoch, known.isr) == (
+            state.leader,
+            state.leader_epoch,
+            state.isr,
+        )
+        for id in live:
+            if not active.deletion.is_queued(key[0]):
+                told = cluster.brokers[id].metadata[key].leadership
+                assert (told.leader, told.leader_epoch) == (state.leader, state.leader_epoch)
+            if id in replicas and id in state.isr and not active.deletion.is_queued(key[0]):
+                assert cluster.brokers[id].replicas[key].leadership.leader == state.leader
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_random_faults(seed: int) -> None:
+    """Expiries in the middle of anything, brokers that come and go, topics, ISRs, requests."""
+    choices = random.Random(seed)
+    cluster = SimulatedZkCluster(candidates=3, brokers=4)
+    cluster.start()
+    epochs = [1]
+    topics: list[str] = []
+
+    def strike(operations: object) -> None:
+        if choices.random() < 0.004:
+            index = choices.randrange(len(cluster.sessions))
+            if cluster.server.is_open(cluster.sessions[index].session_id):
+                cluster.server.expire(cluster.sessions[index].session_id)
+        elif choices.random() < 0.002:
+            raise ZooKeeperError("planted")
+
+    for session in cluster.sessions:
+        session.before_run = strike
+    for number in range(40):
+        what = choices.random()
+        broker = cluster.brokers[choices.randrange(1, 5)]
+        if what < 0.3:
+            if broker.session is None:
+                broker.start()
+            else:
+                broker.stop()
+        elif what < 0.55:
+            topic = f"t{number}"
+            topics.append(topic)
+            data = {p: tuple(choices.sample(range(1, 5), 3)) for p in range(3)}
+            path = znodes.topic_path(topic)
+            cluster.admin.run([CreateZnode(path, TopicZnode(data).encode())])
+        elif what < 0.65 and topics:
+            topic = topics.pop(choices.randrange(len(topics)))
+            cluster.admin.run([CreateZnode(znodes.delete_topic_path(topic))])
+        elif what < 0.75 and topics:
+            key = (choices.choice(topics), 0)
+            data_of = znodes.encode_reassignment({key: choices.sample(range(1, 5), 2)})
+            cluster.admin.run([CreateZnode(znodes.REASSIGN_PARTITIONS, data_of)])
+        elif what < 0.85 and topics:
+            key = (choices.choice(topics), 1)
+            election = znodes.encode_partitions([key])
+            cluster.admin.run([CreateZnode(znodes.PREFERRED_ELECTION, election)])
+        else:
+            index = choices.randrange(3)
+            cluster.server.expire(cluster.sessions[index].session_id)
+        cluster.run(for_ms=choices.choice((0, 0, 500)), most_events=20_000)
+        epochs.append(int(cluster.server.data(znodes.CONTROLLER_EPOCH)))
+    for session in cluster.sessions:
+        session.before_run = lambda operations: None
+    for broker in cluster.brokers.values():
+        if broker.session is None:
+            broker.start()
+    # A last failover, so that nothing that was lost in a planted fault stays lost.
+    cluster.run(for_ms=2000)
+    cluster.delete(znodes.CONTROLLER)
+    cluster.run(for_ms=10_000, most_events=50_000)
+    assert epochs == sorted(epochs)
+    assert sorted(cluster.actors) == sorted(set(cluster.actors))
+    check_settled(cluster)
+    assert KEY not in cluster.active.context.reassigned
