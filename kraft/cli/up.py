@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import select
 import signal
 import sys
 import tempfile
@@ -17,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kraft.cli.exit_codes import EPILOG, REFUSED
+from kraft.cli.input_lines import InputLines
 from kraft.cli.options import JsonOption, LogFormat, LogFormatOption, MaxTransactionOption
 
 if TYPE_CHECKING:
@@ -30,7 +29,6 @@ _LEADER_TIMEOUT_S = 30.0
 _BROKERS_TIMEOUT_S = 60.0
 _LOOK_EVERY_S = 0.5
 _COMMANDS = "stop N, kill N, start N, status"
-_LONGEST_LINE = 1000
 _INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -194,7 +192,7 @@ class _Foreground:
         self._light: LightBrokers | None = None
         self._as_json = as_json
         self._exit_with_node = exit_with_node
-        self._input = _InputLines()
+        self._input = InputLines()
         #: The last (epoch, leader) printed; None before the first leader.
         self._shown: tuple[int, int] | None = None
         self._reported: set[int] = set()
@@ -476,42 +474,6 @@ def _document(node: LocalNode, endpoint: str, pids: Mapping[int, int]) -> dict[s
         "log": str(node.log_path),
         "pid": pids.get(node.id),
     }
-
-
-class _InputLines:
-    """Lines of standard input, read without blocking."""
-
-    def __init__(self) -> None:
-        self._begun = b""
-        self._is_open = True
-
-    def lines(self, wait_s: float) -> list[str]:
-        """Wait up to ``wait_s`` for input; return the whole lines, if any."""
-        if not self._may_read():
-            time.sleep(wait_s)
-            return []
-        try:
-            if not select.select([0], [], [], wait_s)[0]:
-                return []
-            received = os.read(0, 4096)
-        except OSError:
-            received = b""
-        if not received:
-            # At the end of input (/dev/null, a closed pipe) the quorum keeps running.
-            self._is_open = False
-            return []
-        *whole, self._begun = (self._begun + received).split(b"\n")
-        self._begun = self._begun[:_LONGEST_LINE]
-        return [line.decode("utf-8", "replace").strip() for line in whole]
-
-    def _may_read(self) -> bool:
-        """Return False for a background job, which the shell stops when it reads the terminal."""
-        if not self._is_open:
-            return False
-        try:
-            return not os.isatty(0) or os.tcgetpgrp(0) == os.getpgrp()
-        except OSError:
-            return False
 
 
 def _complain(text: str) -> None:

@@ -13,9 +13,11 @@ import typer
 
 from kraft.cli.exit_codes import EPILOG, REFUSED
 from kraft.cli.options import JsonOption
+from kraft.cli.zk_topics import controller, topics_app
+from kraft.cli.zk_up import up
 
 app = typer.Typer(
-    help="Run Apache ZooKeeper, where Kafka kept its metadata before KRaft.",
+    help="Run a cluster of the time before KRaft: ZooKeeper, its controllers and brokers.",
     no_args_is_help=True,
     add_completion=False,
     epilog=EPILOG,
@@ -26,7 +28,12 @@ _INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @app.callback()
 def _zk() -> None:
-    """Run Apache ZooKeeper, where Kafka kept its metadata before KRaft."""
+    """Run a cluster of the time before KRaft: ZooKeeper, its controllers and brokers."""
+
+
+app.command("up", epilog=EPILOG)(up)
+app.add_typer(topics_app, name="topics")
+app.command("controller", epilog=EPILOG)(controller)
 
 
 @app.command("start", epilog=EPILOG)

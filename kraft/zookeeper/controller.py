@@ -73,9 +73,8 @@ _RETRY_MS = 1000
 class ZkController:
     """One candidate, and while it is elected the active controller.
 
-    ``registration`` is the broker's znode that it keeps under its session; without one it is no
-    broker. Brokers find the controller by that znode, and a controller's own znode is no broker of
-    its cluster if ``is_broker`` is false. ``put(event, delay_ms)`` queues an event; `Expire`
+    ``registration`` is the znode below ``/brokers/ids`` that it keeps under its session; there
+    brokers find it for ControlledShutdown. ``put(event, delay_ms)`` queues an event; `Expire`
     replaces all that wait. It is called from any thread.
     """
 
@@ -89,7 +88,6 @@ class ZkController:
         now_ms: Callable[[], int],
         settings: ZkControllerSettings | None = None,
         registration: BrokerZnode | None = None,
-        is_broker: bool = True,
     ) -> None:
         if registration is not None and registration.id != broker_id:
             raise InvalidArgumentError(
@@ -107,7 +105,6 @@ class ZkController:
         self._put = put
         self._now_ms = now_ms
         self._registration = registration
-        self._is_broker = is_broker
         self._is_elected = False
         self._tree = ControllerZnodes(port)
         self._make_parts()
@@ -289,7 +286,7 @@ class ZkController:
 
     def _load_context(self) -> None:
         context, tree = self.context, self._tree
-        self._read_brokers()
+        context.brokers = self._tree.brokers()
         tree.watch(*(znodes.broker_path(broker) for broker in context.brokers))
         context.topics = tree.topics()
         tree.watch(*map(znodes.topic_path, context.topics))
@@ -298,12 +295,6 @@ class ZkController:
         self._read_leaders(context.partitions())
         self._channels.set_brokers(context.brokers)
         context.reassigned = tree.reassignments()
-
-    def _read_brokers(self) -> None:
-        brokers = self._tree.brokers()
-        if not self._is_broker:
-            brokers.pop(self.broker_id, None)
-        self.context.brokers = brokers
 
     def _read_leaders(self, keys: Sequence[PartitionKey]) -> None:
         """Read leaders and ISRs; partitions without them keep none."""
@@ -376,7 +367,7 @@ class ZkController:
     def _brokers_changed(self) -> None:
         context = self.context
         before = set(context.brokers)
-        self._read_brokers()
+        context.brokers = self._tree.brokers()
         new = sorted(set(context.brokers) - before)
         dead = sorted(before - set(context.brokers))
         self._channels.set_brokers(context.brokers)

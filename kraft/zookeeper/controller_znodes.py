@@ -145,17 +145,22 @@ class ControllerZnodes:
     # -- brokers, topics, partitions
 
     def brokers(self) -> dict[int, BrokerZnode]:
-        """Return the registered brokers by id. A corrupt registration raises CorruptZnodeError."""
+        """Return the registered brokers by id, without controllers that are no brokers.
+
+        A corrupt registration raises CorruptZnodeError.
+        """
         names = self._children(znodes.BROKER_IDS)
         ids = sorted(int(name) for name in names if name.isdigit())
         found = self._get_all([znodes.broker_path(id) for id in ids])
-        return {
-            id: BrokerZnode.decode(result.data, id)
+        brokers = [
+            BrokerZnode.decode(result.data, id)
             for id, result in zip(ids, found, strict=True)
             if result is not None
-        }
+        ]
+        return {broker.id: broker for broker in brokers if not broker.is_controller_only}
 
     def topics(self) -> set[str]:
+        """Return the names of all topics."""
         return set(self._children(znodes.TOPICS))
 
     def assignments(self, topics: Iterable[str]) -> dict[str, dict[int, tuple[int, ...]]]:

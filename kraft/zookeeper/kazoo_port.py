@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 #: only hold memory.
 _IN_FLIGHT = 2000
 _WAIT_S = 0.05
+_LOST_CALL_S = 1.0
 _CHANGES = {
     "CREATED": ZkChange.CREATED,
     "CHANGED": ZkChange.CHANGED,
@@ -135,7 +136,7 @@ class KazooPort:
                     case _:
                         transaction.check(operation.path, operation.version)
             try:
-                found = transaction.commit_async().get()
+                found = self._await(transaction.commit_async())
             except Exception as error:
                 if self._is_connection_loss(error):
                     self._await_connection()
@@ -190,12 +191,21 @@ class KazooPort:
     def _result(self, operation: ZkOperation, pending: Any) -> ZkResult | None:
         """Return the result, or None if the connection was lost before it came."""
         try:
-            found = pending.get()
+            found = self._await(pending)
         except Exception as error:
             if self._is_connection_loss(error):
                 return None
             return ZkResult(_code(error))
         return self._succeeded(operation, found)
+
+    def _await(self, pending: Any) -> Any:
+        """Return the result of an asynchronous call, or raise its error.
+
+        kazoo loses a call that is queued in the moment in which the session expires.
+        """
+        while not pending.wait(_LOST_CALL_S):
+            self._ensure_open()
+        return pending.get()
 
     def _succeeded(self, operation: ZkOperation | ZkTransactionPart, found: Any) -> ZkResult:
         match operation:

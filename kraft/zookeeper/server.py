@@ -33,6 +33,8 @@ DEFAULT_TICK_MS = 2000
 DEFAULT_HEAP_MB = 512
 #: Kafka's default for ``zookeeper.session.timeout.ms`` until 2.5.
 DEFAULT_SESSION_TIMEOUT_MS = 6000
+#: The same: ``zookeeper.connection.timeout.ms`` is the session timeout unless set.
+DEFAULT_CONNECT_TIMEOUT_S = 6.0
 
 #: Beginnings of the names of the jars. Without snappy and metrics the server does not start;
 #: log4j prints its warnings.
@@ -292,7 +294,7 @@ def open_client(
     address: ZooKeeperAddress,
     *,
     session_timeout_ms: int = DEFAULT_SESSION_TIMEOUT_MS,
-    connect_timeout_s: float = 15.0,
+    connect_timeout_s: float = DEFAULT_CONNECT_TIMEOUT_S,
     creates_chroot: bool = False,
 ) -> KazooClient:
     """Connect to ZooKeeper; all paths of the client are below the chroot.

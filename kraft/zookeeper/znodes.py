@@ -39,7 +39,8 @@ MIGRATION = "/migration"
 ISR_CHANGE_PREFIX = f"{ISR_CHANGES}/isr_change_"
 LOG_DIR_EVENT_PREFIX = f"{LOG_DIR_EVENTS}/log_dir_event_"
 
-#: The znodes that every broker and controller creates when it starts, parents first (1.1).
+#: The znodes that every broker and controller creates when it starts, parents first (1.1). Not
+#: `PRODUCER_ID_BLOCK`: Kafka's brokers create it without content, and do not start if it is empty.
 PERSISTENT_PATHS = (
     "/consumers",
     BROKER_IDS,
@@ -48,7 +49,6 @@ PERSISTENT_PATHS = (
     DELETE_TOPICS,
     "/brokers/seqid",
     ISR_CHANGES,
-    PRODUCER_ID_BLOCK,
     LOG_DIR_EVENTS,
     "/config/topics",
     "/config/clients",
@@ -172,6 +172,8 @@ class BrokerZnode:
     timestamp_ms: int = 0
     #: From 2.7 on: feature -> (minimum, maximum) of the levels that the broker supports.
     features: Mapping[str, tuple[int, int]] | None = None
+    #: Written by kraft: a controller that answers ControlledShutdown here and has no replicas.
+    is_controller_only: bool = False
 
     def encode(self, version: int = 4) -> bytes:
         """Return the JSON of ``version`` 1 (0.8), 2 (0.9), 3 (0.10), 4 (0.10.2) or 5 (2.7).
@@ -200,6 +202,8 @@ class BrokerZnode:
             "port": -1 if plain is None else plain.port,
             "version": version,
         }
+        if self.is_controller_only:
+            document["kraft_controller"] = True
         return _json(document)
 
     @classmethod
@@ -227,6 +231,7 @@ class BrokerZnode:
             znode.integer("jmx_port", -1),
             znode.number_in_text("timestamp", 0),
             features,
+            znode.has("kraft_controller"),
         )
 
 

@@ -25,6 +25,7 @@ CACHE = PROJECT / ".interop"
 
 KAFKA_4 = "4.3.1"  # the pinned release
 KAFKA_3 = "3.9.2"  # the second set of real metadata
+KAFKA_1 = "1.1.1"  # brokers under the controller of 2018
 SCHEMAS_ONLY = "4.4.0"  # no tools at Maven Central; its schemas are compared, its controller runs
 #: The releases in mixed quorums that CI runs: static voters and no pre-vote, dynamic voters and
 #: pre-vote. The others are in `make interop-matrix`.
@@ -190,6 +191,11 @@ def kafka(version: str = KAFKA_4) -> Jars:
     """Return brokers, controllers and tools (none for 4.4.0) of `version`, fetched on first use."""
     profile = "core" if version == SCHEMAS_ONLY else "everything"
     return _resolve(version, f"kafka-{version}", profile)
+
+
+def zookeeper_era(version: str = KAFKA_1) -> Jars:
+    """Return brokers of a release that needs ZooKeeper, fetched on first use."""
+    return _resolve(version, f"zookeeper-era-{version}", "zookeeper-era")
 
 
 def applications(version: str = KAFKA_4) -> Jars:

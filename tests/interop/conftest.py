@@ -42,6 +42,7 @@ def _missing_tool() -> str:
         for release in (kafka_jars.KAFKA_4, kafka_jars.KAFKA_3, *kafka_jars.mixed_releases()):
             kafka_jars.kafka(release)
         kafka_jars.schemas()
+        kafka_jars.zookeeper_era()
         suites()
     except kafka_jars.MissingToolError as missing:
         if os.environ.get("CI", "").lower() in ("1", "true"):

@@ -158,8 +158,8 @@ class SimulatedZkCluster:
 
     def deliver(self, index: int, broker: int, request: BrokerRequest) -> None:
         self.sent.append((broker, request))
-        receiver = self.brokers[broker]
-        if receiver.session is not None:
+        receiver = self.brokers.get(broker)
+        if receiver is not None and receiver.session is not None:
             response = receiver.receive(request)
             if not isinstance(request, UpdateMetadata):
                 self.put(index, BrokerResponseReceived(broker, request, response))

@@ -1,0 +1,341 @@
+"""The RPCs between controllers and brokers of the ZooKeeper era, as Kafka 1.1 writes them.
+
+LeaderAndIsr 0 and 1, UpdateMetadata 4, StopReplica 0, ControlledShutdown 1: the versions of
+inter.broker.protocol 1.0 and 1.1, which Kafka 3.9 also speaks at that setting. Functions convert
+between these bodies and `broker_requests`.
+
+Source: ``LeaderAndIsrRequest``, ``UpdateMetadataRequest``, ``StopReplicaRequest``,
+``ControlledShutdownRequest`` and their responses in Kafka 1.1.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from kraft._core.codec.message_schema import field
+from kraft._core.codec.metadata_codec import Message, Struct
+from kraft.errors import CorruptRecordError
+from kraft.protocol.headers import Api
+from kraft.zookeeper.broker_requests import (
+    BrokerRequest,
+    BrokerResponse,
+    LeaderAndIsr,
+    PartitionUpdate,
+    StopReplica,
+    UpdateMetadata,
+)
+from kraft.zookeeper.context import Leadership
+from kraft.zookeeper.states import PartitionKey
+from kraft.zookeeper.znodes import BrokerZnode, ListenerAddress
+
+_NEVER_FLEXIBLE = 99
+LEADER_AND_ISR = Api(4, "LeaderAndIsr", 0, 1, _NEVER_FLEXIBLE)
+STOP_REPLICA = Api(5, "StopReplica", 0, 0, _NEVER_FLEXIBLE)
+UPDATE_METADATA = Api(6, "UpdateMetadata", 4, 4, _NEVER_FLEXIBLE)
+CONTROLLED_SHUTDOWN = Api(7, "ControlledShutdown", 1, 1, _NEVER_FLEXIBLE)
+
+_SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+
+
+class LeaderAndIsrPartition(Struct):
+    topic: str = field("string")
+    partition: int = field("int32")
+    controller_epoch: int = field("int32")
+    leader: int = field("int32")
+    leader_epoch: int = field("int32")
+    isr: list[int] = field("[]int32")
+    zk_version: int = field("int32")
+    replicas: list[int] = field("[]int32")
+    is_new: bool = field("bool", since=1, ignorable=True)
+
+
+class LiveLeader(Struct):
+    id: int = field("int32")
+    host: str = field("string")
+    port: int = field("int32")
+
+
+class LeaderAndIsrRequestData(Message, versions=(0, 1), flexible_since=_NEVER_FLEXIBLE):
+    controller_id: int = field("int32")
+    controller_epoch: int = field("int32")
+    partitions: list[LeaderAndIsrPartition] = field("[]struct", of=LeaderAndIsrPartition)
+    live_leaders: list[LiveLeader] = field("[]struct", of=LiveLeader)
+
+
+class PartitionResult(Struct):
+    topic: str = field("string")
+    partition: int = field("int32")
+    error_code: int = field("int16")
+
+
+class LeaderAndIsrResponseData(Message, versions=(0, 1), flexible_since=_NEVER_FLEXIBLE):
+    error_code: int = field("int16")
+    partitions: list[PartitionResult] = field("[]struct", of=PartitionResult)
+
+
+class UpdateMetadataPartition(Struct):
+    topic: str = field("string")
+    partition: int = field("int32")
+    controller_epoch: int = field("int32")
+    leader: int = field("int32")
+    leader_epoch: int = field("int32")
+    isr: list[int] = field("[]int32")
+    zk_version: int = field("int32")
+    replicas: list[int] = field("[]int32")
+    offline_replicas: list[int] = field("[]int32")
+
+
+class UpdateMetadataEndpoint(Struct):
+    port: int = field("int32")
+    host: str = field("string")
+    listener: str = field("string")
+    security_protocol: int = field("int16")
+
+
+class UpdateMetadataBroker(Struct):
+    id: int = field("int32")
+    endpoints: list[UpdateMetadataEndpoint] = field("[]struct", of=UpdateMetadataEndpoint)
+    rack: str | None = field("string", None, nullable=True)
+
+
+class UpdateMetadataRequestData(Message, versions=(4, 4), flexible_since=_NEVER_FLEXIBLE):
+    controller_id: int = field("int32")
+    controller_epoch: int = field("int32")
+    partitions: list[UpdateMetadataPartition] = field("[]struct", of=UpdateMetadataPartition)
+    live_brokers: list[UpdateMetadataBroker] = field("[]struct", of=UpdateMetadataBroker)
+
+
+class UpdateMetadataResponseData(Message, versions=(4, 4), flexible_since=_NEVER_FLEXIBLE):
+    error_code: int = field("int16")
+
+
+class StoppedPartition(Struct):
+    topic: str = field("string")
+    partition: int = field("int32")
+
+
+class StopReplicaRequestData(Message, versions=(0, 0), flexible_since=_NEVER_FLEXIBLE):
+    controller_id: int = field("int32")
+    controller_epoch: int = field("int32")
+    delete: bool = field("bool")
+    partitions: list[StoppedPartition] = field("[]struct", of=StoppedPartition)
+
+
+class StopReplicaResponseData(Message, versions=(0, 0), flexible_since=_NEVER_FLEXIBLE):
+    error_code: int = field("int16")
+    partitions: list[PartitionResult] = field("[]struct", of=PartitionResult)
+
+
+class ControlledShutdownRequestData(Message, versions=(1, 1), flexible_since=_NEVER_FLEXIBLE):
+    broker_id: int = field("int32")
+
+
+class ControlledShutdownResponseData(Message, versions=(1, 1), flexible_since=_NEVER_FLEXIBLE):
+    error_code: int = field("int16")
+    remaining: list[StoppedPartition] = field("[]struct", of=StoppedPartition)
+
+
+def inter_broker_address(broker: BrokerZnode) -> ListenerAddress | None:
+    """Return where controllers and brokers reach a broker: its first PLAINTEXT listener.
+
+    None without one: other security protocols are not supported.
+    """
+    plain = (one for one in broker.listeners if one.security_protocol == "PLAINTEXT")
+    return next(plain, None)
+
+
+def encode_request(request: BrokerRequest) -> tuple[Api, int, bytes]:
+    """Return the RPC, its version and the body of a request."""
+    match request:
+        case LeaderAndIsr():
+            leaders = [
+                LiveLeader(id=broker.id, host=address.host, port=address.port)
+                for broker in request.live_leaders
+                if (address := inter_broker_address(broker)) is not None
+            ]
+            return (
+                LEADER_AND_ISR,
+                1,
+                LeaderAndIsrRequestData(
+                    controller_id=request.controller_id,
+                    controller_epoch=request.controller_epoch,
+                    partitions=[
+                        LeaderAndIsrPartition(
+                            topic=topic,
+                            partition=partition,
+                            controller_epoch=update.leadership.controller_epoch,
+                            leader=update.leadership.leader,
+                            leader_epoch=update.leadership.leader_epoch,
+                            isr=list(update.leadership.isr),
+                            zk_version=update.leadership.zk_version,
+                            replicas=list(update.replicas),
+                            is_new=update.is_new,
+                        )
+                        for (topic, partition), update in request.partitions.items()
+                    ],
+                    live_leaders=leaders,
+                ).encode(1),
+            )
+        case UpdateMetadata():
+            return (
+                UPDATE_METADATA,
+                4,
+                UpdateMetadataRequestData(
+                    controller_id=request.controller_id,
+                    controller_epoch=request.controller_epoch,
+                    partitions=[
+                        UpdateMetadataPartition(
+                            topic=topic,
+                            partition=partition,
+                            controller_epoch=update.leadership.controller_epoch,
+                            leader=update.leadership.leader,
+                            leader_epoch=update.leadership.leader_epoch,
+                            isr=list(update.leadership.isr),
+                            zk_version=update.leadership.zk_version,
+                            replicas=list(update.replicas),
+                            offline_replicas=list(update.offline_replicas),
+                        )
+                        for (topic, partition), update in request.partitions.items()
+                    ],
+                    live_brokers=[_metadata_broker(broker) for broker in request.live_brokers],
+                ).encode(4),
+            )
+        case StopReplica():
+            return (
+                STOP_REPLICA,
+                0,
+                StopReplicaRequestData(
+                    controller_id=request.controller_id,
+                    controller_epoch=request.controller_epoch,
+                    delete=request.delete,
+                    partitions=_partitions(request.partitions),
+                ).encode(0),
+            )
+
+
+def _metadata_broker(broker: BrokerZnode) -> UpdateMetadataBroker:
+    return UpdateMetadataBroker(
+        id=broker.id,
+        endpoints=[
+            UpdateMetadataEndpoint(
+                port=one.port,
+                host=one.host,
+                listener=one.listener,
+                security_protocol=_SECURITY_PROTOCOLS.index(one.security_protocol),
+            )
+            for one in broker.listeners
+            if one.security_protocol in _SECURITY_PROTOCOLS
+        ],
+        rack=broker.rack,
+    )
+
+
+def _partitions(keys: Iterable[PartitionKey]) -> list[StoppedPartition]:
+    return [StoppedPartition(topic=topic, partition=partition) for topic, partition in keys]
+
+
+def decode_response(api: Api, version: int, body: memoryview) -> BrokerResponse:
+    """Return the response to a request of the controller. Raises CorruptRecordError."""
+    if api is UPDATE_METADATA:
+        return BrokerResponse(UpdateMetadataResponseData.decode(body, version).error_code, {})
+    found = (
+        LeaderAndIsrResponseData.decode(body, version)
+        if api is LEADER_AND_ISR
+        else StopReplicaResponseData.decode(body, version)
+    )
+    return BrokerResponse(
+        found.error_code,
+        {(one.topic, one.partition): one.error_code for one in found.partitions},
+    )
+
+
+def decode_request(key: int, version: int, body: memoryview) -> BrokerRequest:
+    """Return a request as a broker receives it. Raises CorruptRecordError for any other."""
+    if (key, version) == (STOP_REPLICA.key, 0):
+        stop = StopReplicaRequestData.decode(body, version)
+        return StopReplica(
+            stop.controller_id,
+            stop.controller_epoch,
+            stop.delete,
+            [(one.topic, one.partition) for one in stop.partitions],
+        )
+    if key == LEADER_AND_ISR.key and version in LEADER_AND_ISR:
+        data = LeaderAndIsrRequestData.decode(body, version)
+        return LeaderAndIsr(
+            data.controller_id,
+            data.controller_epoch,
+            {
+                (one.topic, one.partition): PartitionUpdate(
+                    _leadership(one), tuple(one.replicas), one.is_new
+                )
+                for one in data.partitions
+            },
+            [
+                BrokerZnode(one.id, (ListenerAddress(one.host, one.port),))
+                for one in data.live_leaders
+            ],
+        )
+    if (key, version) == (UPDATE_METADATA.key, 4):
+        metadata = UpdateMetadataRequestData.decode(body, version)
+        return UpdateMetadata(
+            metadata.controller_id,
+            metadata.controller_epoch,
+            {
+                (one.topic, one.partition): PartitionUpdate(
+                    _leadership(one),
+                    tuple(one.replicas),
+                    offline_replicas=tuple(one.offline_replicas),
+                )
+                for one in metadata.partitions
+            },
+            [
+                BrokerZnode(
+                    broker.id,
+                    tuple(
+                        ListenerAddress(
+                            one.host,
+                            one.port,
+                            one.listener,
+                            _security_protocol(one.security_protocol),
+                        )
+                        for one in broker.endpoints
+                    ),
+                    broker.rack,
+                )
+                for broker in metadata.live_brokers
+            ],
+        )
+    raise CorruptRecordError(f"no controller sends API {key} in version {version}")
+
+
+def _leadership(one: LeaderAndIsrPartition | UpdateMetadataPartition) -> Leadership:
+    return Leadership(
+        one.leader, one.leader_epoch, tuple(one.isr), one.controller_epoch, one.zk_version
+    )
+
+
+def _security_protocol(number: int) -> str:
+    if 0 <= number < len(_SECURITY_PROTOCOLS):
+        return _SECURITY_PROTOCOLS[number]
+    raise CorruptRecordError(f"there is no security protocol {number}")
+
+
+def encode_response(request: BrokerRequest, version: int, response: BrokerResponse) -> bytes:
+    """Return a broker's response to a request."""
+    if isinstance(request, UpdateMetadata):
+        return UpdateMetadataResponseData(error_code=response.error).encode(version)
+    results = [
+        PartitionResult(topic=topic, partition=partition, error_code=error)
+        for (topic, partition), error in response.partitions.items()
+    ]
+    kind = (
+        LeaderAndIsrResponseData if isinstance(request, LeaderAndIsr) else StopReplicaResponseData
+    )
+    return kind(error_code=response.error, partitions=results).encode(version)
+
+
+def encode_shutdown_response(error: int, remaining: Iterable[PartitionKey]) -> bytes:
+    """Return the controller's response to a broker that wants to stop."""
+    return ControlledShutdownResponseData(
+        error_code=error, remaining=_partitions(remaining)
+    ).encode(1)

@@ -1,0 +1,217 @@
+"""A light broker of the ZooKeeper era: it registers, obeys the controller, and stores no records.
+
+It answers LeaderAndIsr, UpdateMetadata and StopReplica over a real socket as a broker of Kafka 1.1
+does. Where it leads, live replicas join the ISR at once, as if they had caught up: it writes the
+partition's state and a notification, as leaders do.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Iterable
+from functools import partial
+
+from kraft.errors import CorruptRecordError, ZooKeeperError
+from kraft.protocol.headers import read_response_header, request_frame
+from kraft.server.local_quorum import LOOPBACK
+from kraft.zookeeper import znodes
+from kraft.zookeeper.broker_requests import (
+    BrokerRequest,
+    BrokerResponse,
+    LeaderAndIsr,
+    PartitionUpdate,
+    StopReplica,
+    UpdateMetadata,
+)
+from kraft.zookeeper.controller_rpcs import (
+    CONTROLLED_SHUTDOWN,
+    ControlledShutdownRequestData,
+    ControlledShutdownResponseData,
+    decode_request,
+    encode_response,
+    inter_broker_address,
+)
+from kraft.zookeeper.frames import RequestServer, read_frame
+from kraft.zookeeper.kazoo_port import KazooPort
+from kraft.zookeeper.port import CreateZnode, GetZnode, SetZnode
+from kraft.zookeeper.server import DEFAULT_SESSION_TIMEOUT_MS, ZooKeeperAddress
+from kraft.zookeeper.states import PartitionKey
+from kraft.zookeeper.znodes import (
+    BrokerZnode,
+    ControllerZnode,
+    ListenerAddress,
+    PartitionStateZnode,
+)
+
+_STALE_CONTROLLER_EPOCH = 11
+_TIMEOUT_S = 30.0
+
+
+class ZkLightBroker:
+    """One broker. Keeps its replicas between `stop` and `start`."""
+
+    def __init__(
+        self,
+        broker_id: int,
+        address: ZooKeeperAddress,
+        *,
+        rack: str | None = None,
+        session_timeout_ms: int = DEFAULT_SESSION_TIMEOUT_MS,
+    ) -> None:
+        self.id = broker_id
+        self._rack = rack
+        self._connect = partial(KazooPort, address, session_timeout_ms=session_timeout_ms)
+        self._lock = threading.Lock()
+        #: The partitions that it has replicas of, as the controller last told.
+        self.replicas: dict[PartitionKey, PartitionUpdate] = {}
+        #: The partitions of the cluster that it could answer clients about.
+        self.metadata: dict[PartitionKey, PartitionUpdate] = {}
+        self.controller_epoch = 0
+        self._live: set[int] = set()
+        self._server: RequestServer | None = None
+        self._session: KazooPort
+
+    @property
+    def is_running(self) -> bool:
+        return self._server is not None
+
+    @property
+    def endpoint(self) -> str:
+        """The address of its listener, while it runs."""
+        assert self._server is not None
+        return f"{LOOPBACK}:{self._server.port}"
+
+    def start(self) -> None:
+        """Listen and register. Raises ZooKeeperError if the id is registered already."""
+        session = self._connect()
+        server = RequestServer(0, self._answer, name=f"broker-{self.id}")
+        registration = BrokerZnode(
+            self.id,
+            (ListenerAddress(LOOPBACK, server.port),),
+            self._rack,
+            timestamp_ms=int(time.time() * 1000),
+        )
+        self._session, self._server = session, server
+        path = znodes.broker_path(self.id)
+        (created,) = session.run([CreateZnode(path, registration.encode(), is_ephemeral=True)])
+        if not created.is_ok:
+            self.kill()
+            raise ZooKeeperError(
+                f"broker {self.id} cannot register at {path}: {created.code.name}; it may be "
+                "registered in another session"
+            )
+
+    def kill(self) -> None:
+        """End at once; the session ends too, so that the controller sees it."""
+        if self._server is not None:
+            server, self._server = self._server, None
+            self._session.close()
+            server.stop()
+
+    def stop(self) -> None:
+        """Let the controller move the leaders away, then end."""
+        if self._server is not None:
+            self._shut_down()
+            self.kill()
+
+    def _shut_down(self) -> None:
+        """Send ControlledShutdown to the active controller, if there is one."""
+        (found,) = self._session.run([GetZnode(znodes.CONTROLLER)])
+        if not found.is_ok:
+            return
+        controller_id = ControllerZnode.decode(found.data).broker_id
+        (found,) = self._session.run([GetZnode(znodes.broker_path(controller_id))])
+        address = None
+        if found.is_ok:
+            address = inter_broker_address(BrokerZnode.decode(found.data, controller_id))
+        if address is None:
+            return
+        body = ControlledShutdownRequestData(broker_id=self.id).encode(1)
+        with socket.create_connection((address.host, address.port), _TIMEOUT_S) as connection:
+            connection.sendall(request_frame(CONTROLLED_SHUTDOWN, 1, 1, f"{self.id}", body))
+            frame = read_frame(connection)
+            if frame is None:
+                raise CorruptRecordError(f"controller {controller_id} closed the connection")
+            _, position = read_response_header(frame, CONTROLLED_SHUTDOWN, 1)
+            ControlledShutdownResponseData.decode(frame, 1, position)
+
+    # -- the controller's requests
+
+    def _answer(self, key: int, version: int, body: memoryview) -> bytes:
+        request = decode_request(key, version, body)
+        with self._lock:
+            response = self._obey(request)
+            # Only now: after LeaderAndIsr the live brokers may still be those of before.
+            if not response.error and isinstance(request, UpdateMetadata):
+                self._extend_isrs(request.partitions)
+        return encode_response(request, version, response)
+
+    def _obey(self, request: BrokerRequest) -> BrokerResponse:
+        keys = () if isinstance(request, UpdateMetadata) else tuple(request.partitions)
+        if request.controller_epoch < self.controller_epoch:
+            return BrokerResponse(
+                _STALE_CONTROLLER_EPOCH, dict.fromkeys(keys, _STALE_CONTROLLER_EPOCH)
+            )
+        self.controller_epoch = request.controller_epoch
+        codes = dict.fromkeys(keys, 0)
+        match request:
+            case LeaderAndIsr():
+                for key, update in request.partitions.items():
+                    old = self.replicas.get(key)
+                    if old is None or old.leadership.leader_epoch < update.leadership.leader_epoch:
+                        self.replicas[key] = update
+                    else:
+                        codes[key] = _STALE_CONTROLLER_EPOCH
+            case UpdateMetadata():
+                self._live = {broker.id for broker in request.live_brokers}
+                for key, update in request.partitions.items():
+                    if update.leadership.leader == -2:
+                        self.metadata.pop(key, None)
+                    else:
+                        self.metadata[key] = update
+            case StopReplica():
+                if request.delete:
+                    for key in request.partitions:
+                        self.replicas.pop(key, None)
+        return BrokerResponse(0, codes)
+
+    def _extend_isrs(self, keys: Iterable[PartitionKey]) -> None:
+        """Add live replicas to the ISRs of those partitions that this broker leads."""
+        wanted: dict[PartitionKey, PartitionStateZnode] = {}
+        for key in keys:
+            update = self.replicas.get(key)
+            if update is None or update.leadership.leader != self.id:
+                continue
+            known = update.leadership
+            joining = [one for one in update.replicas if one in self._live and one not in known.isr]
+            if joining:
+                wanted[key] = PartitionStateZnode(
+                    self.id, known.leader_epoch, (*known.isr, *joining), known.controller_epoch
+                )
+        if not wanted:
+            return
+        # A state that the controller has written meanwhile stays: its next request comes.
+        results = self._session.run(
+            [
+                SetZnode(
+                    znodes.state_path(*key),
+                    state.encode(),
+                    self.replicas[key].leadership.zk_version,
+                )
+                for key, state in wanted.items()
+            ]
+        )
+        written = []
+        for (key, state), result in zip(wanted.items(), results, strict=True):
+            if result.is_ok:
+                update = self.replicas[key]
+                changed = update.leadership._replace(isr=state.isr, zk_version=result.version)
+                self.replicas[key] = update._replace(leadership=changed)
+                written.append(key)
+        if written:
+            notification = znodes.encode_partitions(written)
+            self._session.run(
+                [CreateZnode(znodes.ISR_CHANGE_PREFIX, notification, is_sequential=True)]
+            )

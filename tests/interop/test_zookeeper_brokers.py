@@ -1,0 +1,195 @@
+"""Brokers of Apache Kafka 1.1.1 obey kraft's controller of 2018, and clients use them."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from kraft.server.local_quorum import free_ports
+from kraft.zookeeper import znodes
+from kraft.zookeeper.administration import ZkAdmin
+from kraft.zookeeper.controller_node import ZkControllerNode
+from kraft.zookeeper.kazoo_port import KazooPort
+from kraft.zookeeper.port import CreateZnode
+from kraft.zookeeper.server import LocalZooKeeper, ZooKeeperAddress
+from kraft.zookeeper.znodes import PartitionStateZnode
+from tests.harness.commands import eventually, logged
+from tests.harness.configurations import write_configuration
+from tests.harness.kafka_jars import zookeeper_era
+
+pytestmark = pytest.mark.interop
+
+BROKERS = (1, 2, 3)
+SESSION_MS = 6000
+PATIENCE_S = 60
+
+
+class KafkaBrokers:
+    """Three brokers of 1.1.1, and two candidates of kraft for their controller."""
+
+    def __init__(self, directory: Path, server: LocalZooKeeper) -> None:
+        self.address = ZooKeeperAddress.parse(f"{server.endpoint}/kafka")
+        self.controllers = [
+            ZkControllerNode(id, self.address, session_timeout_ms=SESSION_MS) for id in (1001, 1002)
+        ]
+        for node in self.controllers:
+            node.start()
+            eventually(lambda: any(one.is_active for one in self.controllers))
+        self.admin_port = KazooPort(self.address)
+        self.admin = ZkAdmin(self.admin_port)
+        self.ports = dict(zip(BROKERS, free_ports(len(BROKERS)), strict=True))
+        self.processes: dict[int, subprocess.Popen[bytes]] = {}
+        self.directory = directory
+
+    def start_all(self) -> None:
+        for id in BROKERS:
+            self.start(id)
+        eventually(lambda: self.admin.controller().brokers == BROKERS)
+
+    def start(self, id: int) -> None:
+        home = self.directory / f"broker-{id}"
+        home.mkdir(exist_ok=True)
+        settings = {
+            "broker.id": f"{id}",
+            "listeners": f"PLAINTEXT://127.0.0.1:{self.ports[id]}",
+            "zookeeper.connect": f"{self.address}",
+            "zookeeper.session.timeout.ms": f"{SESSION_MS}",
+            "log.dirs": f"{home / 'data'}",
+            "log.cleaner.enable": "false",
+            "num.network.threads": "1",
+            "num.io.threads": "2",
+            "background.threads": "1",
+        }
+        config = write_configuration(home, settings)
+        self.processes[id] = logged(zookeeper_era().command("kafka.Kafka", config), home / "log")
+
+    def state(self, topic: str, partition: int = 0) -> PartitionStateZnode:
+        state = self.admin.describe([topic])[topic][partition].state
+        assert state is not None
+        return state
+
+    def await_state(self, topic: str, leader: int, isr: set[int]) -> None:
+        def settled() -> bool:
+            state = self.admin.describe([topic])[topic][0].state
+            return state is not None and (state.leader, set(state.isr)) == (leader, isr)
+
+        eventually(settled)
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(f"127.0.0.1:{port}" for port in self.ports.values())
+
+    def stop(self) -> None:
+        for process in self.processes.values():
+            process.kill()
+            process.wait()
+        self.admin_port.close()
+        for node in self.controllers:
+            node.stop()
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[KafkaBrokers]:
+    with LocalZooKeeper(tmp_path / "zookeeper", heap_mb=128) as server:
+        made = KafkaBrokers(tmp_path, server)
+        try:
+            made.start_all()
+            yield made
+        finally:
+            made.stop()
+
+
+class Load:
+    """Numbered records, all acknowledged with acks=all."""
+
+    def __init__(self, bootstrap: str, topic: str) -> None:
+        self._client = {"bootstrap.servers": bootstrap, "log_level": 0}
+        self._producer = Producer({**self._client, "acks": "all", "message.timeout.ms": 60_000})
+        self._topic = topic
+        self.sent = 0
+
+    def produce(self, count: int) -> None:
+        failures: list[Any] = []
+        for number in range(self.sent, self.sent + count):
+            self._producer.produce(
+                self._topic, b"%d" % number, partition=0,
+                on_delivery=lambda error, _: failures.append(error) if error else None,
+            )  # fmt: skip
+        assert self._producer.flush(PATIENCE_S) == 0
+        assert failures == []
+        self.sent += count
+
+    def consume(self) -> list[int]:
+        """Return the records of the partition, without a group."""
+        consumer = Consumer({**self._client, "group.id": "none", "enable.auto.commit": False})
+        consumer.assign([TopicPartition(self._topic, 0, 0)])
+        found: list[int] = []
+
+        def poll() -> bool:
+            message = consumer.poll(0.5)
+            if message is not None and not message.error():
+                found.append(int(message.value()))
+            return len(found) >= self.sent
+
+        eventually(poll)
+        consumer.close()
+        return found
+
+
+def test_kafka_1_1_brokers_obey(cluster: KafkaBrokers) -> None:
+    admin = cluster.admin
+    data = znodes.TopicZnode({0: (1, 2, 3)}).encode()
+    cluster.admin_port.run([CreateZnode(znodes.topic_path("t"), data)])
+    cluster.await_state("t", 1, {1, 2, 3})
+    load = Load(cluster.bootstrap, "t")
+    load.produce(100)
+
+    # kill -9 of the leader: another one leads when its session has ended.
+    cluster.processes[1].kill()
+    cluster.processes[1].wait()
+    cluster.await_state("t", 2, {2, 3})
+    load.produce(100)
+    # The broker comes back, catches up, and joins the ISR.
+    cluster.start(1)
+    cluster.await_state("t", 2, {1, 2, 3})
+
+    # The other controller takes over, and brokers follow its epoch.
+    cluster.controllers[0].stop()
+    eventually(lambda: cluster.controllers[1].is_active)
+    assert admin.controller().epoch == 2
+    cluster.admin_port.run(
+        [CreateZnode(znodes.PREFERRED_ELECTION, znodes.encode_partitions([("t", 0)]))]
+    )
+    cluster.await_state("t", 1, {1, 2, 3})
+    assert cluster.state("t").controller_epoch == 2
+    load.produce(100)
+
+    # A controlled shutdown moves the leader before the broker ends.
+    cluster.processes[1].terminate()
+    cluster.processes[1].wait(PATIENCE_S)
+    cluster.await_state("t", 2, {2, 3})
+    load.produce(100)
+    assert load.consume() == list(range(400))
+
+    # A reassignment away from broker 2: the leader of 1.1.1 writes the ISR, the controller ends it.
+    cluster.start(1)
+    eventually(lambda: admin.controller().brokers == BROKERS)
+    wanted = znodes.encode_reassignment({("t", 0): [1, 3]})
+    cluster.admin_port.run([CreateZnode(znodes.REASSIGN_PARTITIONS, wanted)])
+    eventually(lambda: admin.describe(["t"])["t"][0].replicas == (1, 3))
+    eventually(lambda: set(cluster.state("t").isr) == {1, 3})
+    assert load.consume() == list(range(400))
+    eventually(lambda: not (cluster.directory / "broker-2" / "data" / "t-0").exists())
+
+    # Brokers delete the logs of a topic.
+    admin.delete(["t"])
+    eventually(lambda: "t" not in admin.topics())
+    for id in BROKERS:
+        eventually(
+            lambda id=id: not (cluster.directory / f"broker-{id}" / "data" / "t-0").exists()  # type: ignore[misc]
+        )

@@ -1,0 +1,239 @@
+"""A whole cluster of 2018 over real sockets: ZooKeeper, kraft's controllers and light brokers."""
+
+from __future__ import annotations
+
+import random
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from kazoo.client import KazooClient
+
+from kraft.zookeeper import znodes
+from kraft.zookeeper.administration import ZkAdmin
+from kraft.zookeeper.controller_node import ZkControllerNode
+from kraft.zookeeper.kazoo_port import KazooPort
+from kraft.zookeeper.light_broker import ZkLightBroker
+from kraft.zookeeper.port import CreateZnode, DeleteZnode
+from kraft.zookeeper.server import LocalZooKeeper, ZooKeeperAddress
+from tests.harness.commands import Foreground, eventually, kraft
+
+pytestmark = pytest.mark.interop
+
+#: Longer than any pause of this machine: sessions end only where a test says so.
+SESSION_MS = 30_000
+ROUNDS = 12
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalZooKeeper]:
+    with LocalZooKeeper(tmp_path_factory.mktemp("zookeeper"), heap_mb=128) as started:
+        yield started
+
+
+class ZkCluster:
+    """Candidates from 1001 on and light brokers from 1 on, in a chroot of their own."""
+
+    def __init__(self, server: LocalZooKeeper, chroot: str, controllers: int, brokers: int) -> None:
+        self.address = ZooKeeperAddress.parse(f"{server.endpoint}/{chroot}")
+        self.controllers = [
+            ZkControllerNode(1001 + index, self.address, session_timeout_ms=SESSION_MS)
+            for index in range(controllers)
+        ]
+        self.brokers = {
+            id: ZkLightBroker(id, self.address, session_timeout_ms=SESSION_MS)
+            for id in range(1, brokers + 1)
+        }
+        self.port: KazooPort
+
+    def __enter__(self) -> ZkCluster:
+        for node in self.controllers:
+            node.start()
+            eventually(lambda: any(one.is_active for one in self.controllers))
+        self.port = KazooPort(self.address, session_timeout_ms=SESSION_MS)
+        self.admin = ZkAdmin(self.port)
+        for broker in self.brokers.values():
+            broker.start()
+        eventually(lambda: self.known() == set(self.brokers))
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for broker in self.brokers.values():
+            broker.kill()
+        for node in self.controllers:
+            node.stop()
+        self.port.close()
+
+    def active(self) -> ZkControllerNode:
+        return eventually(lambda: next((one for one in self.controllers if one.is_active), None))
+
+    def known(self) -> set[int]:
+        controller = self.active().controller
+        return set(controller.context.brokers) if controller is not None else set()
+
+    def await_isr(self, isr: set[int], *topics: str) -> None:
+        """Wait until every partition has this ISR, and its leader is in it."""
+
+        def settled() -> bool:
+            partitions = [one for some in self.admin.describe(topics).values() for one in some]
+            return all(
+                one.state is not None and set(one.state.isr) == isr and one.state.leader in isr
+                for one in partitions
+            )
+
+        eventually(settled)
+
+
+@pytest.fixture
+def cluster(
+    server: LocalZooKeeper, request: pytest.FixtureRequest
+) -> Iterator[Callable[[int, int], ZkCluster]]:
+    made: list[ZkCluster] = []
+
+    def make(controllers: int, brokers: int) -> ZkCluster:
+        made.append(ZkCluster(server, request.node.name, controllers, brokers))
+        return made[-1].__enter__()
+
+    yield make
+    for one in made:
+        one.__exit__()
+
+
+def test_brokers_obey_and_a_successor_knows_all(
+    cluster: Callable[[int, int], ZkCluster],
+) -> None:
+    running = cluster(2, 3)
+    running.admin.create("t", 20, 3)
+    running.await_isr({1, 2, 3}, "t")
+    eventually(lambda: all(len(one.replicas) == 20 for one in running.brokers.values()))
+    # Without warning; its session ends.
+    running.brokers[1].kill()
+    running.await_isr({2, 3}, "t")
+    first = running.active()
+    first.stop()
+    eventually(lambda: running.active() is not first)
+    assert running.admin.controller().epoch == 2
+    # After a controlled shutdown the partitions have other leaders already.
+    running.brokers[2].stop()
+    running.await_isr({3}, "t")
+    for id in (1, 2):
+        running.brokers[id].start()
+    # The controller that was stopped takes part again.
+    first.start()
+    running.await_isr({1, 2, 3}, "t")
+    running.port.run([CreateZnode(znodes.PREFERRED_ELECTION, preferred("t", 20))])
+    eventually(
+        lambda: all(
+            one.state is not None and one.state.leader == one.replicas[0]
+            for one in running.admin.describe(["t"])["t"]
+        )
+    )
+    running.admin.delete(["t"])
+    eventually(lambda: running.admin.topics() == [])
+    eventually(lambda: not any(one.replicas for one in running.brokers.values()))
+
+
+def preferred(topic: str, partitions: int) -> bytes:
+    return znodes.encode_partitions([(topic, partition) for partition in range(partitions)])
+
+
+def test_a_reassignment_moves_replicas(cluster: Callable[[int, int], ZkCluster]) -> None:
+    running = cluster(1, 4)
+    placed = running.admin.create("t", 4, 2)
+    wanted = {
+        ("t", partition): tuple(id for id in running.brokers if id not in replicas)
+        for partition, replicas in placed.items()
+    }
+    eventually(lambda: all(one.state for one in running.admin.describe(["t"])["t"]))
+    running.port.run([CreateZnode(znodes.REASSIGN_PARTITIONS, znodes.encode_reassignment(wanted))])
+    eventually(
+        lambda: all(
+            one.replicas == wanted["t", one.partition]
+            and one.state is not None
+            and set(one.state.isr) == set(one.replicas)
+            for one in running.admin.describe(["t"])["t"]
+        )
+    )
+    eventually(
+        lambda: (
+            {
+                key: {id for id, one in running.brokers.items() if key in one.replicas}
+                for key in wanted
+            }
+            == {key: set(ids) for key, ids in wanted.items()}
+        )
+    )
+
+
+def test_electors_race(cluster: Callable[[int, int], ZkCluster], server: LocalZooKeeper) -> None:
+    """Sessions expire and `/controller` vanishes: someone is elected, in a later epoch, alone."""
+    running = cluster(5, 1)
+    choices = random.Random(1)
+    epochs = [running.admin.controller().epoch]
+    actors: dict[int, int] = {}
+    for number in range(ROUNDS):
+        active = running.active()
+        assert active.controller is not None
+        epoch = active.controller.context.epoch
+        assert actors.setdefault(epoch, active.id) == active.id
+        if choices.random() < 0.5:
+            running.port.run([DeleteZnode(znodes.CONTROLLER)])
+        else:
+            thief = KazooClient(server.endpoint, client_id=active._session._client.client_id)
+            thief.start(30)
+            thief.stop()
+            thief.close()
+            # The client may have taken its session back before that.
+            if running.admin.controller().epoch == epoch:
+                running.port.run([DeleteZnode(znodes.CONTROLLER)])
+        eventually(lambda epoch=epoch: running.admin.controller().epoch > epoch)  # type: ignore[misc]
+        epochs.append(running.admin.controller().epoch)
+        # Whoever is active leads the new topic.
+        running.admin.create(f"t{number}", 1, 1)
+        eventually(
+            lambda name=f"t{number}": running.admin.describe([name])[name][0].state  # type: ignore[misc]
+        )
+    assert epochs == sorted(set(epochs))
+    eventually(lambda: sum(one.is_active for one in running.controllers) == 1)
+
+
+def test_the_command_runs_a_cluster(tmp_path: Path) -> None:
+    command = Foreground(
+        ("zk", "up", "--brokers", 3, "--controllers", 2, "--json"), tmp_path / "err", is_typed=True
+    )
+    started = command.announced()
+    assert (started["controllerId"], started["controllerEpoch"]) == (1001, 1)
+    assert [one["nodeId"] for one in started["brokers"]] == [1, 2, 3]
+    zookeeper = ("--zookeeper", started["zookeeper"])
+    created = kraft(
+        *("zk", "topics", "create", "--topic", "demo", "--partitions", 6),
+        *("--replication-factor", 3, *zookeeper),
+    )
+    assert (created.returncode, created.stdout) == (0, "created topic demo with 6 partitions\n")
+    described = eventually(
+        lambda: kraft("zk", "topics", "describe", *zookeeper), until=lambda ran: not ran.returncode
+    )
+    assert len(described.stdout.splitlines()) == 7
+    assert command.process.stdin is not None
+    command.process.stdin.write("stop 1001\nstop 9\nstatus\n")
+    command.process.stdin.flush()
+    status = command.announced()
+    assert status["controllers"][0]["endpoint"] is None
+    found = eventually(
+        lambda: kraft("zk", "controller", "--json", *zookeeper),
+        until=lambda ran: not ran.returncode,
+    )
+    assert '"controllerId": 1002, "controllerEpoch": 2' in found.stdout
+    assert "there is no node 9; there are 1001, 1002, 1, 2, 3" in command.text
+    deleted = kraft("zk", "topics", "delete", "--topic", "demo", *zookeeper)
+    assert deleted.stdout == "topic demo is marked for deletion\n"
+    eventually(
+        lambda: kraft("zk", "topics", "list", *zookeeper).stdout, until=lambda text: text == ""
+    )
+    missing = kraft("zk", "topics", "delete", "--topic", "demo", *zookeeper)
+    assert (missing.returncode, missing.stderr) == (1, "error: there is no topic 'demo'\n")
+    assert command.end(signal.SIGINT) == 130
+    gone = kraft("zk", "controller", *zookeeper)
+    assert gone.returncode == 1
+    assert "no ZooKeeper server answers" in gone.stderr
