@@ -73,7 +73,7 @@ _RETRY_MS = 1000
 class ZkController:
     """One candidate, and while it is elected the active controller.
 
-    ``registration`` is the znode below ``/brokers/ids`` that it keeps under its session; there
+    ``registration`` is the znode below ``/brokers/ids`` that it keeps while it is active; there
     brokers find it for ControlledShutdown. ``put(event, delay_ms)`` queues an event; `Expire`
     replaces all that wait. It is called from any thread.
     """
@@ -168,12 +168,8 @@ class ZkController:
             case Startup():
                 self._tree.watch(znodes.CONTROLLER)
                 self._tree.create_persistent_paths()
-                self._register()
                 self._elect()
-            case RegisterBrokerAndReelect():
-                self._register()
-                self._look(elects=True)
-            case Reelect():
+            case RegisterBrokerAndReelect() | Reelect():
                 self._look(elects=True)
             case ControllerChange():
                 self._look(elects=False)
@@ -227,18 +223,13 @@ class ZkController:
 
     # -- election
 
-    def _register(self) -> None:
-        if self._registration is not None and not self._tree.register_broker(self._registration):
-            # As a restarted broker whose old session has not ended yet: Kafka ends, we try again.
-            _log.warning("broker %d is registered in another session", self.broker_id)
-            self._put(RegisterBrokerAndReelect(), _RETRY_MS)
-
     def _look(self, *, elects: bool) -> None:
         """Find out who is active; resign if it was this controller; elect if there is none."""
         self._tree.watch(znodes.CONTROLLER)
         self.active_controller_id, is_mine = self._tree.controller()
         if self.is_active and not is_mine:
             self._resign()
+            self._tree.unregister(self.broker_id)
         if elects:
             self._elect()
         elif self.active_controller_id == NO_CONTROLLER:
@@ -265,6 +256,8 @@ class ZkController:
         context, tree = self.context, self._tree
         context.epoch, context.epoch_version = tree.raise_controller_epoch(*tree.controller_epoch())
         _log.info("controller %d is active in epoch %d", self.broker_id, context.epoch)
+        if self._registration is not None:
+            tree.register(self._registration)
         tree.watch_children(*WATCHED_CHILDREN)
         tree.watch(znodes.PREFERRED_ELECTION, znodes.REASSIGN_PARTITIONS)
         tree.delete(tree.notification_paths())
@@ -329,6 +322,7 @@ class ZkController:
         self._resign()
         self.active_controller_id = NO_CONTROLLER
         try:
+            self._tree.unregister(self.broker_id)
             self._tree.delete_controller()
         except KraftError as error:
             # The session has ended, or ends: the znode goes with it.

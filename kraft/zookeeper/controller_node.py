@@ -1,8 +1,8 @@
 """A controller of 2018 as a node: its session, event loop, channels, and listener.
 
 The listener answers ControlledShutdown, which brokers send to the address that the controller
-registers below ``/brokers/ids``. The node is no broker: it gets no replicas, and clients do not see
-it.
+registers below ``/brokers/ids`` while it is active. The node is no broker: it gets no replicas, and
+clients do not see it.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class ZkControllerNode:
         return f"{LOOPBACK}:{self._server.port}"
 
     def start(self) -> None:
-        """Connect, register and elect. Raises as `server.open_client`, and OSError for a port that
+        """Connect and elect. Raises as `server.open_client`, and OSError for a port that
         is in use.
         """
         self._session = self._connect()

@@ -95,9 +95,18 @@ class ControllerZnodes:
         data = ControllerZnode(broker_id, timestamp_ms).encode()
         return self._create_ephemeral(znodes.CONTROLLER, data)
 
-    def register_broker(self, broker: BrokerZnode) -> bool:
-        """Create the registration of a broker; return False if another session has it."""
-        return self._create_ephemeral(znodes.broker_path(broker.id), broker.encode())
+    def register(self, controller: BrokerZnode) -> None:
+        """Create the registration of a controller. Raises ZooKeeperError if another session has it.
+
+        Only the active controller has one: controllers of Apache Kafka would take it for a broker.
+        """
+        path = znodes.broker_path(controller.id)
+        if not self._create_ephemeral(path, controller.encode()):
+            raise ZooKeeperError(f"{path} belongs to another session: is the id used twice?")
+
+    def unregister(self, controller_id: int) -> None:
+        """Delete the registration if it is this session's."""
+        self._delete_own(znodes.broker_path(controller_id))
 
     def _create_ephemeral(self, path: str, data: bytes) -> bool:
         while True:
@@ -113,9 +122,12 @@ class ControllerZnodes:
 
         Kafka 1.1 deletes also the znode of another controller (KAFKA-6082).
         """
-        (found,) = self._port.run([FindZnode(znodes.CONTROLLER)])
+        self._delete_own(znodes.CONTROLLER)
+
+    def _delete_own(self, path: str) -> None:
+        (found,) = self._port.run([FindZnode(path)])
         if found.is_ok and found.owner == self._port.session_id:
-            self._delete([znodes.CONTROLLER])
+            self._delete([path])
 
     def controller_epoch(self) -> tuple[int, int]:
         """Return the controller epoch and its znode's version; zeros without one."""

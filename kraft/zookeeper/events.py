@@ -20,7 +20,7 @@ class Startup:
 
 @dataclass(frozen=True, slots=True)
 class RegisterBrokerAndReelect:
-    """There is a new session: register again, and elect."""
+    """There is a new session: elect. (A broker of Kafka also registers again.)"""
 
 
 @dataclass(frozen=True, slots=True)

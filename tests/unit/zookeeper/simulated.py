@@ -134,6 +134,11 @@ class SimulatedZkCluster:
                 put=self._putter(index),
                 now_ms=lambda: self.now_ms,
                 settings=settings,
+                registration=BrokerZnode(
+                    101 + index,
+                    (ListenerAddress("127.0.0.1", 9101 + index),),
+                    is_controller_only=True,
+                ),
             )
             for index in range(candidates)
         ]

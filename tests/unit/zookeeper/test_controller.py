@@ -310,6 +310,34 @@ def test_a_deleted_controller_znode_starts_an_election() -> None:
     assert {one.active_controller_id for one in cluster.controllers} == {cluster.active.broker_id}
 
 
+def test_only_the_active_controller_is_registered() -> None:
+    cluster = SimulatedZkCluster(candidates=2)
+    cluster.start()
+    for fault in (
+        lambda: cluster.delete(znodes.CONTROLLER),
+        lambda: cluster.active.step_down(),
+        lambda: cluster.server.expire(cluster.active._port.session_id),
+    ):
+        fault()
+        cluster.run(for_ms=1000)
+        registered = [id for id in (101, 102) if cluster.exists(znodes.broker_path(id))]
+        assert registered == [cluster.active.broker_id]
+        assert set(cluster.active.context.brokers) == {1, 2, 3}
+        assert all(broker.known_brokers == {1, 2, 3} for broker in cluster.brokers.values())
+
+
+def test_an_id_that_is_used_twice_is_reported(caplog: pytest.LogCaptureFixture) -> None:
+    cluster = SimulatedZkCluster()
+    cluster.run()
+    cluster.delete(znodes.CONTROLLER)
+    cluster.delete(znodes.broker_path(101))
+    other = cluster.brokers[1].znode
+    cluster.admin.run([CreateZnode(znodes.broker_path(101), other.encode(), is_ephemeral=True)])
+    cluster.run(for_ms=500)
+    assert not cluster.controllers[0].is_active
+    assert "/brokers/ids/101 belongs to another session: is the id used twice?" in caplog.text
+
+
 def test_an_old_session_of_the_same_broker_is_waited_for() -> None:
     """A process that was started again sees its own id in ``/controller``, and is not active."""
     cluster = SimulatedZkCluster()

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 
 from kraft.errors import ZooKeeperError
 from kraft.zookeeper import znodes
-from kraft.zookeeper.port import CreateZnode, DeleteZnode
+from kraft.zookeeper.port import CreateZnode, DeleteZnode, SetZnode
 from kraft.zookeeper.states import ZkPartitionState
 from kraft.zookeeper.znodes import PartitionStateZnode, TopicZnode
 from tests.unit.zookeeper.simulated import SimulatedZkCluster
@@ -48,7 +48,7 @@ def outcome(cluster: SimulatedZkCluster) -> object:
         if path.endswith("/state"):
             state = PartitionStateZnode.decode(data, path)
             tree[path] = (state.leader, state.isr)
-        elif path not in (znodes.CONTROLLER, znodes.CONTROLLER_EPOCH):
+        elif not path.startswith((znodes.CONTROLLER, f"{znodes.BROKER_IDS}/10")):
             tree[path] = data
     return tree
 
@@ -136,6 +136,29 @@ def test_a_failure_at_each_step_makes_the_next_one_finish(
         int(cluster.server.data(znodes.CONTROLLER_EPOCH)) == cluster.active.context.epoch >= epoch
     )
     assert outcome(cluster) == OUTCOME
+
+
+def test_who_loses_the_race_for_the_epoch_resigns(caplog: pytest.LogCaptureFixture) -> None:
+    """A controller that was thought dead and one that was elected after it read the same epoch."""
+    cluster = SimulatedZkCluster()
+    raced = []
+
+    def race(operations: Sequence[object]) -> None:
+        paths = [one.path for one in operations if isinstance(one, SetZnode)]
+        if paths == [znodes.CONTROLLER_EPOCH] and not raced:
+            raced.append(True)
+            cluster.admin.run([SetZnode(znodes.CONTROLLER_EPOCH, b"7")])
+
+    cluster.start()
+    cluster.sessions[0].before_run = race
+    cluster.delete(znodes.CONTROLLER)
+    cluster.run()
+    assert raced
+    assert not cluster.controllers[0].is_active
+    assert "controller epoch 1 was raised by another controller: BAD_VERSION" in caplog.text
+    cluster.run(for_ms=1000)
+    assert cluster.active.context.epoch == 8
+    assert set(cluster.actors) == {1, 8}
 
 
 def check_settled(cluster: SimulatedZkCluster) -> None:
