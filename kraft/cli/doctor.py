@@ -48,6 +48,7 @@ _EXTRAS = {
     "report": "reports with plots",
     "spark": "benchmark histories, sweeps and metadata in Spark",
     "uvloop": "a faster event loop for servers",
+    "zookeeper": "clusters on ZooKeeper",
 }
 
 

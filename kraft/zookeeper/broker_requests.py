@@ -125,7 +125,10 @@ class RequestBatch:
         if not self._leaders_told:
             self._leaders_told = True
             self.add_update_metadata(self._context.brokers, ())
-        if key not in self._being_deleted:
+        known = self._metadata.get(key)
+        # The replicas of a partition add it one after the other.
+        is_known = known is not None and known[:2] == (leadership, tuple(replicas))
+        if not is_known and key not in self._being_deleted:
             self._add_metadata(key)
 
     def add_update_metadata(
