@@ -166,6 +166,24 @@ def test_a_reassignment_moves_replicas(cluster: Callable[[int, int], ZkCluster])
     )
 
 
+def test_a_restart_of_zookeeper_loses_no_watch(tmp_path: Path) -> None:
+    """Sessions survive it; kazoo's watches do not, so that the controller looks again."""
+    with LocalZooKeeper(tmp_path, heap_mb=64) as own, ZkCluster(own, "kafka", 1, 2) as running:
+        running.admin.create("before", 1, 2)
+        running.await_isr({1, 2}, "before")
+        own.kill()
+        own.start()
+        running.admin.create("after", 1, 2)
+        running.await_isr({1, 2}, "after")
+        assert running.admin.controller().epoch == 1
+        running.brokers[1].kill()
+        running.await_isr({2}, "before", "after")
+        running.admin.delete(["before"])
+        # The other replica is on a dead broker: only the request stays.
+        eventually(lambda: ("before", 0) not in running.brokers[2].replicas)
+        assert running.admin.deletions() == {"before"}
+
+
 def test_electors_race(cluster: Callable[[int, int], ZkCluster], server: LocalZooKeeper) -> None:
     """Sessions expire and `/controller` vanishes: someone is elected, in a later epoch, alone."""
     running = cluster(5, 1)
