@@ -12,6 +12,7 @@ Packages, from the lowest layer up::
     kraft.server      a node, its configuration and its directories
     kraft.admin       a client of the controllers of a running quorum
     kraft.live        the metadata of a running quorum, kept current
+    kraft.zookeeper   the metadata of Kafka before KRaft
     kraft.testing     a quorum for tests, and its pytest fixtures
     kraft.lab         million-partition scenarios
     kraft.cli         the ``kraft`` command
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from kraft.metadata.salvage import salvage
     from kraft.metadata.verification import verify
     from kraft.metadata.view import MetadataView
+    from kraft.zookeeper.opened import TreeMetadata, open_zookeeper
 from kraft.version import VERSION
 
 __version__ = VERSION
@@ -63,10 +65,12 @@ __all__ = [
     "OffsetOutOfRangeError",
     "ReplayError",
     "StorageError",
+    "TreeMetadata",
     "diff",
     "follow",
     "follow_async",
     "open_metadata",
+    "open_zookeeper",
     "salvage",
     "verify",
 ]
@@ -75,9 +79,11 @@ _LATE = {
     "LiveMetadata": "kraft.live.metadata",
     "Metadata": "kraft.metadata.facade",
     "MetadataView": "kraft.metadata.view",
+    "TreeMetadata": "kraft.zookeeper.opened",
     "follow": "kraft.live.metadata",
     "follow_async": "kraft.live.metadata",
     "open_metadata": "kraft.metadata.facade",
+    "open_zookeeper": "kraft.zookeeper.opened",
     "diff": "kraft.metadata.diff",
     "salvage": "kraft.metadata.salvage",
     "verify": "kraft.metadata.verification",

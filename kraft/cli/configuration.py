@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from kraft.cli.output import Output
+    from kraft.raft.voters import Endpoint
     from kraft.server.config.loading import ServerConfig
 
 
@@ -51,3 +52,14 @@ def without_effect(config: ServerConfig) -> list[str]:
         rules = BROKER_SETTINGS | GROUP_SETTINGS
         used = {name for name, rule in rules.items() if rule.has_effect}
     return [each.name for each in config.no_effect if each.name not in used]
+
+
+def controller_endpoints(config: ServerConfig) -> tuple[Endpoint, ...]:
+    """Return the advertised addresses of the node's controller listeners."""
+    from kraft.raft.voters import Endpoint
+    from kraft.server.config.listeners import written_host
+
+    return tuple(
+        Endpoint(name, written_host(host or "localhost"), port)
+        for name, host, port, _ in config.advertised_controller_listeners
+    )

@@ -1,25 +1,27 @@
-"""Options of commands that read metadata from a directory or from a running quorum."""
+"""Options of commands that read metadata from a directory, a running quorum or ZooKeeper."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from kraft.cli.admin_client import ClientConfigOption, QuorumOptions, progress_of_reading
 from kraft.cli.options import AtOption
+from kraft.cli.zookeeper_source import read_zookeeper
+from kraft.zookeeper import SCHEME
 
 if TYPE_CHECKING:
     from kraft.metadata.facade import Metadata
 
 DirectoryOption = Annotated[
-    Path | None,
+    str | None,
     typer.Option(
         "--from",
         metavar="DIR",
-        help="Read a metadata directory, or one segment or snapshot in it.",
+        help="Read a metadata directory, or one segment or snapshot in it; or a cluster in "
+        "ZooKeeper mode, zookeeper://HOST:PORT/CHROOT.",
         show_default=False,
     ),
 ]
@@ -53,16 +55,20 @@ class SourceOptions:
         if self.bootstrap_controller is None:
             if self.command_config is not None:
                 raise typer.BadParameter("--command-config needs --bootstrap-controller")
+            if self.at is not None and self.from_ is not None and self.from_.startswith(SCHEME):
+                raise typer.BadParameter("--at needs a directory: ZooKeeper has no past states")
             return None
         if self.at is not None:
             raise typer.BadParameter("--at needs --from: a quorum has its latest committed state")
         return QuorumOptions(self.bootstrap_controller, self.command_config)
 
     def read_directory(self) -> Metadata:
-        """Return the metadata of the directory, which must be given."""
+        """Return the metadata of the directory, or of ZooKeeper; one must be given."""
         from kraft.metadata.facade import open_metadata
 
         assert self.from_ is not None
+        if self.from_.startswith(SCHEME):
+            return read_zookeeper(self.from_)
         return open_metadata(self.from_, at=self.at)
 
     def read(self) -> Metadata:

@@ -1,4 +1,4 @@
-"""``kraft open``: a summary of a metadata directory or a running quorum on one screen.
+"""``kraft open``: a summary of a metadata directory, a running quorum or ZooKeeper on one screen.
 
 Makes the summary and its JSON form. It never shows the salt or keys of a SCRAM credential, nor the
 value of a setting: configs are counted, not listed.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -19,9 +19,10 @@ from kraft.cli.options import (
     AtOption,
     JsonOption,
     NoColumnCacheOption,
-    OptionalMetadataPath,
     SalvageOption,
 )
+from kraft.cli.zookeeper_source import read_zookeeper
+from kraft.zookeeper import SCHEME
 
 if TYPE_CHECKING:
     from kraft.cli.output import Output
@@ -37,7 +38,15 @@ _LARGEST = 5
 
 @app.command(epilog=EPILOG)
 def open_(
-    path: OptionalMetadataPath = None,
+    path: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="DIR|FILE|ZOOKEEPER",
+            help="A log.dir, a __cluster_metadata-0 directory, a segment (.log), a snapshot "
+            "(.checkpoint), or zookeeper://HOST:PORT/CHROOT.",
+            show_default=False,
+        ),
+    ] = None,
     at: AtOption = None,
     salvage: SalvageOption = False,
     no_column_cache: NoColumnCacheOption = False,
@@ -46,6 +55,9 @@ def open_(
     as_json: JsonOption = False,
 ) -> None:
     """Print a summary of a metadata directory, a segment, a snapshot or a running quorum.
+
+    With zookeeper://HOST:PORT/CHROOT it is that of a cluster that keeps its
+    metadata in ZooKeeper, as a migration to KRaft would take it over.
 
     The state excludes records of a metadata transaction that is open or was
     aborted. A log does not say how much of it was committed: its last records
@@ -60,13 +72,16 @@ def open_(
       kraft open 00000000000000002334-0000000001.checkpoint --json
 
       kraft open --bootstrap-controller localhost:9093
+
+      kraft open zookeeper://localhost:2181/kafka
     """
     from kraft.cli.output import Output
     from kraft.metadata.facade import open_metadata
 
     if (path is None) == (bootstrap_controller is None):
         raise typer.BadParameter("give either a path or --bootstrap-controller")
-    if path is None and (at is not None or salvage or no_column_cache):
+    is_in_files = path is not None and not path.startswith(SCHEME)
+    if not is_in_files and (at is not None or salvage or no_column_cache):
         raise typer.BadParameter("--at, --salvage and --no-column-cache need a path")
     if path is not None and command_config is not None:
         raise typer.BadParameter("--command-config needs --bootstrap-controller")
@@ -74,6 +89,9 @@ def open_(
     if path is None:
         assert bootstrap_controller is not None
         document = _summary_of_quorum(QuorumOptions(bootstrap_controller, command_config))
+        document["openedMs"] = round((time.perf_counter() - began) * 1000, 3)
+    elif not is_in_files:
+        document = _summary_of_zookeeper(path)
         document["openedMs"] = round((time.perf_counter() - began) * 1000, 3)
     else:
         metadata = open_metadata(path, at=at, salvage=salvage, use_column_cache=not no_column_cache)
@@ -110,22 +128,15 @@ def summary(metadata: Metadata, at: int | None = None) -> dict[str, Any]:
 
 def _summary_of_quorum(quorum: QuorumOptions) -> dict[str, Any]:
     """Return the JSON document of a running quorum, without the time that reading took."""
-    from kraft.records import RECORD_TYPES_BY_KEY
-
     with quorum.open() as admin, progress_of_reading() as advance:
         metadata = admin.read_metadata(advance)
         described = admin.describe_metadata_quorum()
         cluster_id = admin.describe_cluster().cluster_id
-    counts = metadata.record_counts
-    names = {key: made.__name__ for key, made in RECORD_TYPES_BY_KEY.items()}
-    by_type = {names.get(key, f"type {key}"): count for key, count in counts.items() if count}
     document: dict[str, Any] = {
         "bootstrapControllers": quorum.bootstrap_controller,
         "clusterId": cluster_id,
         "offsets": {"asOf": metadata.next_offset},
-        "records": {
-            "state": {"records": sum(by_type.values()), "byType": dict(sorted(by_type.items()))}
-        },
+        "records": {"state": _records_of_state(metadata)},
         "attention": [],
         "quorum": {
             **_quorum(metadata, None),
@@ -136,6 +147,30 @@ def _summary_of_quorum(quorum: QuorumOptions) -> dict[str, Any]:
     }
     _add_state(document, metadata)
     return document
+
+
+def _summary_of_zookeeper(address: str) -> dict[str, Any]:
+    """Return the JSON document of a cluster in ZooKeeper mode, without the time of reading it."""
+    metadata = read_zookeeper(address)
+    document: dict[str, Any] = {
+        "zookeeper": address,
+        "clusterId": metadata.cluster_id,
+        "controller": {"id": metadata.controller_id, "epoch": metadata.controller_epoch},
+        "offsets": {"asOf": metadata.next_offset},
+        "records": {"state": _records_of_state(metadata)},
+        "attention": list(metadata.notes),
+    }
+    _add_state(document, metadata)
+    return document
+
+
+def _records_of_state(metadata: Metadata) -> dict[str, Any]:
+    from kraft.records import RECORD_TYPES_BY_KEY
+
+    names = {key: made.__name__ for key, made in RECORD_TYPES_BY_KEY.items()}
+    counts = metadata.record_counts
+    by_type = {names.get(key, f"type {key}"): count for key, count in counts.items() if count}
+    return {"records": sum(by_type.values()), "byType": dict(sorted(by_type.items()))}
 
 
 def _add_state(document: dict[str, Any], metadata: Metadata) -> None:
@@ -318,12 +353,13 @@ def print_summary(output: Output, document: dict[str, Any]) -> None:
     """Print the document of :func:`summary` as text."""
     opened_ms = document.get("openedMs")
     offsets = document["offsets"]
-    has_state = "quorum" in document
+    controller = document.get("controller")
     output.fields(
         "Cluster",
         [
             ("Path", document.get("path")),
             ("BootstrapControllers", document.get("bootstrapControllers")),
+            ("ZooKeeper", document.get("zookeeper")),
             ("ClusterId", document["clusterId"]),
             ("NodeId", document.get("nodeId")),
             ("DirectoryId", document.get("directoryId")),
@@ -332,12 +368,14 @@ def print_summary(output: Output, document: dict[str, Any]) -> None:
             ("State", _state_line(offsets)),
             ("Log", _log_line(offsets)),
             ("Snapshots", _snapshots_line(offsets)),
+            ("Controller", controller and _pairs(controller)),
             ("Unfinished", ", ".join(offsets.get("unfinishedFiles", ())) or None),
             ("Opened", None if opened_ms is None else f"{opened_ms:.1f} ms"),
         ],
     )
-    if has_state:
+    if "quorum" in document:
         _print_quorum(output, document["quorum"])
+    if "brokers" in document:
         _print_nodes(output, document)
         _print_contents(output, document)
     _print_records(output, document["records"])

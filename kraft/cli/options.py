@@ -16,15 +16,15 @@ class LogFormat(StrEnum):
     JSON = "json"
 
 
-_METADATA_PATH = typer.Argument(
-    metavar="DIR|FILE",
-    help="A log.dir, a __cluster_metadata-0 directory, a segment (.log) or a snapshot "
-    "(.checkpoint).",
-    show_default=False,
-)
-MetadataPath = Annotated[Path, _METADATA_PATH]
-#: For commands that can read a running quorum instead.
-OptionalMetadataPath = Annotated[Path | None, _METADATA_PATH]
+MetadataPath = Annotated[
+    Path,
+    typer.Argument(
+        metavar="DIR|FILE",
+        help="A log.dir, a __cluster_metadata-0 directory, a segment (.log) or a snapshot "
+        "(.checkpoint).",
+        show_default=False,
+    ),
+]
 
 ConfigOption = Annotated[
     Path,

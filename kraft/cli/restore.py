@@ -9,15 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kraft.cli.configuration import load_configuration
+from kraft.cli.configuration import controller_endpoints, load_configuration
 from kraft.cli.exit_codes import EPILOG
 from kraft.cli.options import JsonOption
 
 if TYPE_CHECKING:
     from kraft.cli.output import Output
     from kraft.metadata.backup import Backup
-    from kraft.raft.voters import Endpoint
-    from kraft.server.config.loading import ServerConfig
 
 app = typer.Typer(add_completion=False)
 
@@ -101,7 +99,7 @@ def restore_(
         read_backup(backup),
         to,
         node_id=loaded.node_id,
-        endpoints=() if loaded.voters else _endpoints(loaded),
+        endpoints=() if loaded.voters else controller_endpoints(loaded),
         timestamp_ms=time.time_ns() // 1_000_000,
         cluster_id=cluster_id,
         epoch_margin=EPOCH_MARGIN if epoch_margin is None else epoch_margin,
@@ -174,15 +172,4 @@ def show_manifest(output: Output, backup: Backup) -> None:
             ("Snapshot", f"{made.snapshot}, {made.size:,} bytes, SHA-256 {made.sha256}"),
             ("Records", ", ".join(f"{name} {count}" for name, count in made.records.items())),
         ],
-    )
-
-
-def _endpoints(config: ServerConfig) -> tuple[Endpoint, ...]:
-    """Return the advertised addresses of the node's controller listeners."""
-    from kraft.raft.voters import Endpoint
-    from kraft.server.config.listeners import written_host
-
-    return tuple(
-        Endpoint(name, written_host(host or "localhost"), port)
-        for name, host, port, _ in config.advertised_controller_listeners
     )

@@ -13,11 +13,12 @@ import typer
 
 from kraft.cli.exit_codes import EPILOG, REFUSED
 from kraft.cli.options import JsonOption
+from kraft.cli.zk_convert import convert_
 from kraft.cli.zk_topics import controller, topics_app
 from kraft.cli.zk_up import up
 
 app = typer.Typer(
-    help="Run a cluster of the time before KRaft: ZooKeeper, its controllers and brokers.",
+    help="Run a cluster of the time before KRaft, or convert its metadata.",
     no_args_is_help=True,
     add_completion=False,
     epilog=EPILOG,
@@ -28,7 +29,7 @@ _INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @app.callback()
 def _zk() -> None:
-    """Run a cluster of the time before KRaft: ZooKeeper, its controllers and brokers."""
+    """Run a cluster of the time before KRaft, or convert its metadata."""
 
 
 app.command("up", epilog=EPILOG)(up)
@@ -112,3 +113,6 @@ def start(
             for number in _INTERRUPTS:
                 signal.signal(number, signal.SIG_IGN)
             server.stop()
+
+
+app.command("convert", epilog=EPILOG)(convert_)

@@ -70,6 +70,8 @@ def open_metadata(
     valid batches follow, :class:`OffsetOutOfRangeError` for an ``at`` outside the available
     offsets.
     """
+    if isinstance(path, str) and path.startswith("zookeeper://"):
+        raise InvalidArgumentError(f"{path} is no path: use kraft.open_zookeeper")
     found = path_of(path, "path")
     if at is not None:
         at = whole_number(at, "at")

@@ -1,7 +1,8 @@
-"""Random uuids."""
+"""Uuids that Kafka could have drawn: random ones, and hashes."""
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 
 from kraft.image.nodes import is_reserved_directory
@@ -16,5 +17,21 @@ def random_uuid() -> Uuid:
     """
     while True:
         uuid = Uuid(secrets.token_bytes(16))
-        if not is_reserved_directory(uuid) and not str(uuid).startswith("-"):
+        if _is_allowed(uuid):
             return uuid
+
+
+def hashed_uuid(content: bytes) -> Uuid:
+    """Return a uuid of the content, always the same: for ids that a repeated run must not change.
+
+    `random_uuid` has the rules of its form.
+    """
+    while True:
+        content = hashlib.sha256(content).digest()
+        uuid = Uuid(content[:16])
+        if _is_allowed(uuid):
+            return uuid
+
+
+def _is_allowed(uuid: Uuid) -> bool:
+    return not is_reserved_directory(uuid) and not str(uuid).startswith("-")

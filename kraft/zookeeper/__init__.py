@@ -9,3 +9,6 @@ or `light_broker`.
 
 ZooKeeper needs Java 17 and ``pip install 'kraft[zookeeper]'``; the pure modules need neither.
 """
+
+#: Before an address of ZooKeeper where a path may be given too.
+SCHEME = "zookeeper://"

@@ -7,6 +7,7 @@ The client is ``kazoo``. Both are in ``pip install 'kraft[zookeeper]'``.
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import socket
@@ -58,6 +59,10 @@ _SERVER = re.compile(r"(?:\[([0-9a-fA-F:.%]+)\]|([0-9a-zA-Z\-_.]+))(?::([0-9]{1,
 _ADVICE = "pip install 'kraft[zookeeper]'"
 # Kills the server when this process ends, however it ends: the pipe's only writer is this process.
 _WATCHDOG = 'cat >/dev/null; kill -KILL "$1"'
+
+
+# Python prints warnings without a handler on stderr: kazoo's of each connection that is closed.
+logging.getLogger("kazoo").addHandler(logging.NullHandler())
 
 
 def zookeeper_jars() -> list[Path]:

@@ -122,7 +122,7 @@ class ControllerZnode:
         """Return the content; before 0.8.1 it was the broker id alone."""
         if data.strip().lstrip(b"-").isdigit():
             return cls(int(data))
-        znode = _Znode(path, data)
+        znode = JsonZnode(path, data)
         return cls(
             znode.integer("brokerid"),
             znode.number_in_text("timestamp", 0),
@@ -209,7 +209,7 @@ class BrokerZnode:
     @classmethod
     def decode(cls, data: bytes, broker_id: int) -> BrokerZnode:
         """Return the registration of a broker."""
-        znode = _Znode(broker_path(broker_id), data)
+        znode = JsonZnode(broker_path(broker_id), data)
         version = znode.integer("version", 1)
         if version < 1:
             raise znode.error(f"version is {version}, not 1 or higher")
@@ -235,7 +235,7 @@ class BrokerZnode:
         )
 
 
-def _listener(znode: _Znode, text: str, protocols: Mapping[str, Any]) -> ListenerAddress:
+def _listener(znode: JsonZnode, text: str, protocols: Mapping[str, Any]) -> ListenerAddress:
     found = _ENDPOINT.fullmatch(text)
     if found is None:
         raise znode.error(f"endpoint {text!r} is not of the form LISTENER://HOST:PORT")
@@ -247,7 +247,7 @@ def _listener(znode: _Znode, text: str, protocols: Mapping[str, Any]) -> Listene
     return ListenerAddress(host, int(port), name, protocol)
 
 
-def _levels(znode: _Znode, name: str, levels: Any) -> tuple[int, int]:
+def _levels(znode: JsonZnode, name: str, levels: Any) -> tuple[int, int]:
     if isinstance(levels, dict):
         low, high = levels.get("min_version"), levels.get("max_version")
         if type(low) is int and type(high) is int:
@@ -285,7 +285,7 @@ class TopicZnode:
     @classmethod
     def decode(cls, data: bytes, topic: str) -> TopicZnode:
         """Return the assignment of a topic, in the order of its JSON."""
-        znode = _Znode(topic_path(topic), data)
+        znode = JsonZnode(topic_path(topic), data)
         return cls(
             znode.replicas("partitions"),
             znode.replicas("adding_replicas", required=False),
@@ -324,7 +324,7 @@ class PartitionStateZnode:
     @classmethod
     def decode(cls, data: bytes, path: str) -> PartitionStateZnode:
         """Return leader and ISR; ``path`` names the partition in errors."""
-        znode = _Znode(path, data)
+        znode = JsonZnode(path, data)
         return cls(
             znode.integer("leader"),
             znode.integer("leader_epoch"),
@@ -346,7 +346,7 @@ def decode_config(data: bytes, path: str) -> dict[str, str]:
     """Return the settings of an entity. An empty znode has none."""
     if not data:
         return {}
-    znode = _Znode(path, data)
+    znode = JsonZnode(path, data)
     return {name: znode.as_text(name, value) for name, value in znode.mapping("config").items()}
 
 
@@ -364,7 +364,7 @@ def encode_partitions(partitions: Iterable[tuple[str, int]]) -> bytes:
 
 def decode_partitions(data: bytes, path: str) -> list[tuple[str, int]]:
     """Return the (topic, partition) pairs of such a znode, in its order."""
-    znode = _Znode(path, data)
+    znode = JsonZnode(path, data)
     return [one.partition() for one in znode.documents("partitions")]
 
 
@@ -385,7 +385,7 @@ def decode_reassignment(
     data: bytes, path: str = REASSIGN_PARTITIONS
 ) -> dict[tuple[str, int], tuple[int, ...]]:
     """Return the wanted replicas of each (topic, partition)."""
-    znode = _Znode(path, data)
+    znode = JsonZnode(path, data)
     return {one.partition(): one.integers("replicas") for one in znode.documents("partitions")}
 
 
@@ -396,12 +396,12 @@ def encode_log_dir_event(broker_id: int) -> bytes:
 
 def decode_log_dir_event(data: bytes, path: str) -> int:
     """Return the broker whose log directory failed."""
-    return _Znode(path, data).integer("broker")
+    return JsonZnode(path, data).integer("broker")
 
 
 def decode_cluster_id(data: bytes, path: str = CLUSTER_ID) -> str:
     """Return the cluster's id."""
-    return _Znode(path, data).text("id")
+    return JsonZnode(path, data).text("id")
 
 
 def encode_cluster_id(cluster_id: str) -> bytes:
@@ -423,7 +423,7 @@ def _shown(data: bytes) -> str:
 _REQUIRED = object()
 
 
-class _Znode:
+class JsonZnode:
     """The JSON object of a znode; its methods return a field or raise CorruptZnodeError."""
 
     __slots__ = ("_fields", "_path")
@@ -433,7 +433,7 @@ class _Znode:
         if fields is None:
             try:
                 fields = json.loads(data or b"")
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 raise CorruptZnodeError(
                     f"{path} holds {_shown(data or b'')}, which is not JSON: {error}"
                 ) from None
@@ -481,11 +481,11 @@ class _Znode:
             raise self.error(f"{name} is {value!r}, not an object")
         return value
 
-    def documents(self, name: str) -> list[_Znode]:
+    def documents(self, name: str) -> list[JsonZnode]:
         found = self._list(name)
         if not all(isinstance(one, dict) for one in found):
             raise self.error(f"{name} is not a list of objects")
-        return [_Znode(self._path, None, one) for one in found]
+        return [JsonZnode(self._path, None, one) for one in found]
 
     def partition(self) -> tuple[str, int]:
         return self.text("topic"), self.integer("partition")

@@ -236,7 +236,7 @@ def restore(
         write_atomically(
             OsDisk(), meta_properties_path(fspath(part)), meta_properties_bytes(properties)
         )
-        _begin(part, node_id, epoch, is_dynamic=bool(endpoints))
+        begin_quorum(part, node_id, epoch, is_dynamic=bool(endpoints))
         open_metadata(part)
     return Restored(
         target,
@@ -301,7 +301,7 @@ def _restored_records(backup: Backup, epoch_margin: int) -> Iterator[Record]:
             yield record
 
 
-def _begin(directory: Path, node_id: int, epoch: int, *, is_dynamic: bool) -> None:
+def begin_quorum(directory: Path, node_id: int, epoch: int, *, is_dynamic: bool) -> None:
     """Create the log, which begins at the snapshot's end, and write the new epoch."""
     static = VoterSet([VoterNode(ReplicaKey(node_id))])
     store = MetadataStore.open(directory, static_voters=static, disk=OsDisk())
