@@ -34,7 +34,7 @@ from kraft.server.local_quorum import LOOPBACK, LocalNode, LocalQuorum
 if TYPE_CHECKING:
     from kraft.live.metadata import LiveMetadata
 
-_READY_S = 30.0
+_READY_S = 60.0
 _TIMEOUT_MS = 30_000
 _LOOK_EVERY_S = 0.02
 
@@ -47,7 +47,7 @@ class QuorumForTests:
     created and no client produces. All are unfenced once the object exists. ``settings`` go into
     the configuration of each node. Controllers have the ids from 1 on, other nodes from 1001 on.
     Raises QuorumUnreachableError, with the end of a node's log, where the quorum has no leader, or
-    its brokers are not unfenced, within 30 s.
+    its brokers are not unfenced, within 60 s.
     """
 
     def __init__(
