@@ -96,9 +96,11 @@ class KazooPort:
 
         self._session_id: int = client.client_id[0]
         client.add_listener(listen)
-        # The session may have expired before the listener was there.
-        if not client.connected or client.client_id[0] != self._session_id:
+        if client.client_id[0] != self._session_id:
+            # It expired before the listener was there, which would have reported it.
             expired.set()
+            close_client(client)
+            raise ZooKeeperError("ZooKeeper's session ended while it was opened: try again")
 
     @property
     def session_id(self) -> int:

@@ -197,7 +197,8 @@ class LocalZooKeeper:
     def _await_start(self) -> None:
         assert self.process is not None
         deadline = time.monotonic() + _START_TIMEOUT_S
-        while four_letters(LOOPBACK, self.port, "ruok") != "imok":
+        # It answers "ruok" already before it has read its data.
+        while "Zookeeper version" not in four_letters(LOOPBACK, self.port, "srvr"):
             if self.process.poll() is not None:
                 what = f"ended with exit code {self.process.returncode}"
             elif time.monotonic() > deadline:
@@ -309,6 +310,7 @@ def open_client(
     """
     try:
         from kazoo.client import KazooClient
+        from kazoo.exceptions import KazooException
         from kazoo.handlers.threading import KazooTimeoutError
     except ImportError:
         raise MissingPackageError(f"ZooKeeper needs the package kazoo: {_ADVICE}") from None
@@ -330,6 +332,9 @@ def open_client(
         raise ZooKeeperError(
             f"no ZooKeeper server answers at {address.hosts} within {connect_timeout_s:g} s"
         ) from None
+    except KazooException as error:
+        close_client(client)
+        raise ZooKeeperError(f"ZooKeeper at {address.hosts}: {error!r}") from error
     except BaseException:
         close_client(client)
         raise
