@@ -107,7 +107,7 @@ def test_settings_of_brokers_and_of_all_brokers() -> None:
             {
                 "/config/brokers/<default>": settings(log__cleaner__threads="2"),
                 "/config/brokers/11": settings(
-                    leader__replication__throttled__rate="5", max__connections="9"
+                    max__connections="9", leader__replication__throttled__rate="5"
                 ),
                 "/config/brokers/12": b"",
             }

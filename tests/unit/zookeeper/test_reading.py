@@ -45,7 +45,8 @@ class FakeClient:
     """
 
     tree: ZnodeTree
-    #: Transactions that changed a znode, or the children of one; others are of transaction 1.
+    #: Transactions that changed a znode or, with a slash after its path, the list of its children;
+    #: others are of transaction 1.
     changes: Mapping[str, int] = field(default_factory=dict)
     failures: Mapping[str, Exception] = field(default_factory=dict)
     last_zxid: int = 5
@@ -63,8 +64,12 @@ class FakeClient:
         return self._later(path, lambda znode: (self.tree.children(path), self._stat(path, znode)))
 
     def _stat(self, path: str, znode: StoredZnode) -> Any:
-        zxid = self.changes.get(path, 1)
-        return SimpleNamespace(version=znode.version, czxid=znode.czxid, mzxid=zxid, pzxid=zxid)
+        return SimpleNamespace(
+            version=znode.version,
+            czxid=znode.czxid,
+            mzxid=self.changes.get(path, 1),
+            pzxid=self.changes.get(f"{path}/", 1),
+        )
 
     def _later(self, path: str, result: Callable[[StoredZnode], Any]) -> Any:
         self.waiting += 1
@@ -117,7 +122,7 @@ def test_a_corrupt_topic_is_left_to_the_migration() -> None:
 
 
 def test_znodes_that_change_meanwhile_are_named() -> None:
-    changes = {"/brokers/topics": 6, "/brokers/topics/a": 7, "/config/topics/a": 5}
+    changes = {"/brokers/topics/": 6, "/brokers/topics/a": 7, "/config/topics/a": 5}
     found = read(FakeClient(tree(ZNODES), changes))
     assert set(found.changed) == {"/brokers/topics", "/brokers/topics/a"}
 
