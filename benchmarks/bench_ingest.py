@@ -25,9 +25,12 @@ from benchmarks.generate_runs import Suite, generate
 from benchmarks.machine import cpu_seconds_of
 from kraft.errors import MissingJavaError
 from kraft.java import find_java
+from kraft.regression.ingest import ingest
 from kraft.regression.results import read_run
+from kraft.regression.store import open_store
+from kraft.regression.tasks import IN_PROCESS
 from kraft.spark.session import close_session, open_session
-from kraft.spark.store import ingest, open_store
+from kraft.spark.tasks import SparkTasks
 
 _RESULTS = Path(__file__).parent / "results"
 _BENCHMARKS = 200
@@ -111,7 +114,7 @@ def bench_ingest_store(
 
     def run() -> Any:
         store = tmp_path / f"store-{next(stores)}"
-        report = ingest(spark, files, store)
+        report = ingest(files, store, tasks=IN_PROCESS if spark is None else SparkTasks(spark))
         assert open_store(store).points == len(files) * _BENCHMARKS
         return report
 

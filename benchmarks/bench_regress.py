@@ -27,9 +27,10 @@ import pytest
 from benchmarks.generate_runs import Step, Suite, generate
 from kraft.errors import MissingJavaError
 from kraft.java import find_java
+from kraft.regression.analysis import analyse_store
+from kraft.regression.ingest import ingest
 from kraft.regression.settings import AnalysisSettings
-from kraft.spark.analysis import analyse_store
-from kraft.spark.store import ingest, read_table
+from kraft.regression.store import read_table
 
 _RESULTS = Path(__file__).parent / "results"
 _BENCHMARKS = 200
@@ -59,7 +60,7 @@ def planted(request: pytest.FixtureRequest, is_quick: bool) -> Iterator[Planted]
         count = 30
     folder = _RESULTS / f"regress-{count}"
     steps = generate(folder / "runs", Suite(runs=count, benchmarks=_BENCHMARKS, rounds=_ROUNDS))
-    ingest(None, [folder / "runs"], folder / "store")
+    ingest([folder / "runs"], folder / "store")
     shutil.rmtree(folder / "runs")
     yield Planted(folder / "store", steps, count)
     shutil.rmtree(folder)
@@ -97,7 +98,7 @@ def bench_regress_command(benchmark: Any, measured: Callable[..., None], planted
 
 def bench_regress_alone(benchmark: Any, measured: Callable[..., None], planted: Planted) -> None:
     found = benchmark.pedantic(
-        lambda: analyse_store(None, planted.store, AnalysisSettings()), rounds=rounds_of(planted)
+        lambda: analyse_store(planted.store, AnalysisSettings()), rounds=rounds_of(planted)
     )
     assert len(found.series) == _BENCHMARKS
     record_measured(measured, "regress_alone", planted)

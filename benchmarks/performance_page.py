@@ -40,12 +40,11 @@ from benchmarks.conditions import Row
 from benchmarks.data_loop_bars import DATA_LOOP_ROWS
 from benchmarks.kept import kept
 from benchmarks.measurements import Run
-from kraft.regression import multiple_testing, report_text
+from kraft.regression import multiple_testing, report_text, table_analysis
 from kraft.regression.findings import ChangePoint, SeriesFinding, SeriesOutcome
 from kraft.regression.results import read_run
 from kraft.regression.runs import points_table
 from kraft.regression.settings import AnalysisSettings
-from kraft.spark import table_analysis
 
 ROOT = Path(__file__).resolve().parents[1]
 HISTORY = ROOT / "benchmarks" / "history"

@@ -1,4 +1,6 @@
-"""``kraft bench``: add results of pytest-benchmark to a store, and list its runs."""
+"""``kraft bench``: add results of pytest-benchmark to a store, list its runs, convert old
+stores.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +10,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kraft.cli.exit_codes import EPILOG
-from kraft.cli.options import JsonOption
+from kraft.cli.extras import naming_extra
+from kraft.cli.options import AsOfOption, JsonOption
 
 if TYPE_CHECKING:
     from kraft.cli.output import Advance
-    from kraft.spark.store import IngestReport
+    from kraft.regression.ingest import IngestReport
 
 #: Below this size, reading in this process is faster than starting Spark.
 _LOCAL_BYTES = 512 << 20
@@ -27,9 +30,13 @@ app = typer.Typer(
 )
 
 StoreOption = Annotated[
-    Path,
+    str,
     typer.Option(
-        "--store", metavar="DIR", help="The directory of the store of results.", show_default=False
+        "--store",
+        metavar="DIR",
+        help="The directory of the store of results, or its place in an object store: "
+        "s3://bucket/results.",
+        show_default=False,
     ),
 ]
 
@@ -84,6 +91,8 @@ def ingest(
       kraft bench ingest 'artifacts/**/benchmark-*.json' --store results --ignore-node --strict
 
       kraft bench ingest /data/runs --store /data/results --master spark://head:7077
+
+      kraft bench ingest .benchmarks --store s3://bucket/results
     """  # noqa: E501  (help joins no lines: each paragraph is one)
     from kraft.cli.exit_codes import FOUND
     from kraft.cli.output import Output, progress
@@ -94,7 +103,7 @@ def ingest(
     if as_json:
         output.document(
             {
-                "store": str(store),
+                "store": store,
                 "files": report.files,
                 "bytes": report.bytes,
                 "runs_added": report.runs_added,
@@ -129,30 +138,33 @@ def ingest(
 
 
 @app.command("runs", epilog=EPILOG)
-def runs(store: StoreOption, as_json: JsonOption = False) -> None:
+def runs(
+    store: StoreOption,
+    as_of: AsOfOption = None,
+    as_json: JsonOption = False,
+) -> None:
     """List the runs of a store, oldest first.
 
     [bold]Examples[/bold]
 
       kraft bench runs --store results
 
+      kraft bench runs --store results --as-of 2026-11-01
+
       kraft bench runs --store results --json | jq '.[-1].run_id'
     """
     from datetime import UTC, datetime
 
     from kraft.cli.output import Output
-    from kraft.errors import MissingPackageError
 
     output = Output(as_json=as_json)
-    try:
-        from kraft.spark.store import list_runs
-    except ImportError as error:
-        raise MissingPackageError(f"this needs kraft[spark]: {_advice(error)}") from None
+    with naming_extra():
+        from kraft.regression.store import list_runs
 
     def when(time_us: int) -> str:
         return datetime.fromtimestamp(time_us / 1e6, UTC).isoformat(timespec="seconds")
 
-    found = list_runs(store)
+    found = list_runs(store, as_of)
     if as_json:
         output.document(
             [
@@ -191,34 +203,82 @@ def runs(store: StoreOption, as_json: JsonOption = False) -> None:
     )
 
 
+@app.command("convert", epilog=EPILOG)
+def convert(
+    earlier: Annotated[
+        Path,
+        typer.Argument(
+            metavar="EARLIER",
+            help="The directory of a store that kraft wrote before it used Delta tables.",
+            show_default=False,
+        ),
+    ],
+    store: StoreOption,
+    as_json: JsonOption = False,
+) -> None:
+    """Copy the runs of a store of an earlier kraft to a store; the earlier one stays unchanged.
+
+    Runs that the store has already are not added again, so that an interrupted copy can be repeated.
+
+    [bold]Examples[/bold]
+
+      kraft bench convert results --store results-delta
+    """  # noqa: E501  (help joins no lines: each paragraph is one)
+    from kraft.cli.output import Output
+
+    output = Output(as_json=as_json)
+    with naming_extra():
+        from kraft.regression.earlier_store import convert_store
+
+    added = convert_store(earlier, store)
+    points = sum(run.points for run in added.runs)
+    if as_json:
+        output.document(
+            {
+                "store": store,
+                "runs_added": len(added.runs),
+                "points_added": points,
+                "duplicate_runs": added.duplicates,
+            }
+        )
+        return
+    output.fields(
+        f"Results in {store}",
+        [
+            ("runs added", f"{len(added.runs):,}"),
+            ("points added", f"{points:,}"),
+            ("known already", f"{added.duplicates:,}"),
+        ],
+    )
+
+
 def _ingest(
     paths: list[str],
-    store: Path,
+    store: str,
     strict: bool,
     ignore_node: bool,
     master: str | None,
     advance: Advance,
 ) -> IngestReport:
-    from kraft.errors import MissingPackageError
-
-    try:
-        from kraft.spark import store as stores
-        from kraft.spark.result_files import find_files
-    except ImportError as error:
-        raise MissingPackageError(f"this needs kraft[spark]: {_advice(error)}") from None
+    with naming_extra():
+        from kraft.regression import ingest as ingests
+        from kraft.regression.result_files import find_files
     if master is None:
         files, _ = find_files(paths)
         if sum(size for _, size in files) < _LOCAL_BYTES:
-            return stores.ingest(
-                None, paths, store, strict=strict, ignore_node=ignore_node, on_progress=advance
+            return ingests.ingest(
+                paths, store, strict=strict, ignore_node=ignore_node, on_progress=advance
             )
-    from kraft.spark.session import spark_session
+    with naming_extra("spark"):
+        from kraft.spark.session import spark_session
+        from kraft.spark.tasks import SparkTasks
 
     with spark_session(master=master or "local[*]", app_name="kraft bench ingest") as spark:
-        return stores.ingest(
-            spark, paths, store, strict=strict, ignore_node=ignore_node, on_progress=advance
+        return ingests.ingest(
+            paths,
+            store,
+            strict=strict,
+            ignore_node=ignore_node,
+            tasks=SparkTasks(spark),
+            on_progress=advance,
         )
-
-
-def _advice(error: ImportError) -> str:
-    return f"pip install 'kraft[spark]' ({error})"

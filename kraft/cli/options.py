@@ -60,6 +60,17 @@ AtOption = Annotated[
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 
+#: For commands that read a store of results.
+AsOfOption = Annotated[
+    str | None,
+    typer.Option(
+        "--as-of",
+        metavar="VERSION|DATE",
+        help="Read the store as it was at this version or date (UTC). Default: the newest version.",
+        show_default=False,
+    ),
+]
+
 ValidateOnlyOption = Annotated[
     bool,
     typer.Option("--validate-only", help="Let the controller check the request, change nothing."),

@@ -9,13 +9,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from kraft.cli.exit_codes import USAGE
-from kraft.cli.options import JsonOption
+from kraft.cli.options import AsOfOption, JsonOption
 
 if TYPE_CHECKING:
     from kraft.regression.commit_order import Scope
@@ -109,13 +110,14 @@ MarkdownOption = Annotated[
 def regress(
     context: typer.Context,
     store: Annotated[
-        Path | None,
+        str | None,
         typer.Option(
             metavar="DIR",
             help="The store of results, filled by `kraft bench ingest`. Required.",
             show_default=False,
         ),
     ] = None,
+    as_of: AsOfOption = None,
     benchmark: BenchmarkOption = None,
     machine: MachineOption = None,
     project: ProjectOption = None,
@@ -240,6 +242,7 @@ def regress(
                 false_discovery_rate=false_discovery_rate,
             ),
             master,
+            version=as_of,
             benchmark=benchmark,
             machine=machine,
             since=since,
@@ -303,7 +306,7 @@ def compare(
     ] = "5%",
     statistic: StatisticOption = "median",
     store: Annotated[
-        Path | None,
+        str | None,
         typer.Option(
             metavar="DIR",
             help="The store of results in which commits, runs and last:N are looked up.",
@@ -386,20 +389,20 @@ def compare(
         raise typer.Exit(REGRESSED)
 
 
-def _analysis(
-    store: Path, settings: AnalysisSettings, master: str | None, **asked: Any
-) -> Analysis:
-    from kraft.spark.analysis import analyse_store
-    from kraft.spark.store import open_store
+def _analysis(store: str, settings: AnalysisSettings, master: str | None, **asked: Any) -> Analysis:
+    from kraft.regression.analysis import analyse_store
+    from kraft.regression.store import open_store
 
-    if master is None and open_store(store).points < _LOCAL_POINTS:
-        return analyse_store(None, store, settings, **asked)
+    points = open_store(store, asked["version"]).points
+    if master is None and (points < _LOCAL_POINTS or find_spec("pyspark") is None):
+        return analyse_store(store, settings, **asked)
     from kraft.spark.session import spark_session
+    from kraft.spark.tasks import SparkTasks
 
     with spark_session(
         master=master or "local[*]", app_name="kraft regress", progress=sys.stderr.isatty()
     ) as spark:
-        return analyse_store(spark, store, settings, **asked)
+        return analyse_store(store, settings, tasks=SparkTasks(spark), **asked)
 
 
 def _scope(
@@ -410,7 +413,7 @@ def _scope(
     return Scope(project, branch, include_dirty, repository)
 
 
-def _refuse_nothing(store: Path, **given: str | None) -> None:
+def _refuse_nothing(store: str, **given: str | None) -> None:
     from kraft.errors import InvalidRequestError
 
     asked = [f"{name} {text!r}" for name, text in given.items() if text is not None]
@@ -421,7 +424,7 @@ def _refuse_nothing(store: Path, **given: str | None) -> None:
 def _compared(
     base: str,
     candidate: str,
-    store: Path | None,
+    store: str | None,
     settings: AnalysisSettings,
     threshold: float,
     strict: bool,
@@ -435,7 +438,7 @@ def _compared(
     """
     from kraft.errors import InvalidRequestError
     from kraft.regression import comparison
-    from kraft.spark.run_selection import RunSelection, files_of, is_path, runs_of
+    from kraft.regression.run_selection import RunSelection, files_of, is_path, runs_of
 
     columns = [settings.statistic, "mean", "stddev", "rounds", "values"]
     files = {name: files_of(name) for name in (base, candidate) if store is None or is_path(name)}
@@ -507,8 +510,10 @@ def _refusing_bad_input() -> Iterator[None]:
     except BrokenPipeError:
         raise
     except ImportError as error:
+        extra = "spark" if (error.name or "").startswith(("pyspark", "py4j")) else "regress"
         print(
-            f"error: this needs kraft[spark]: pip install 'kraft[spark]' ({error})", file=sys.stderr
+            f"error: this needs kraft[{extra}]: pip install 'kraft[{extra}]' ({error})",
+            file=sys.stderr,
         )
         raise typer.Exit(USAGE) from None
     except (KraftError, OSError) as error:

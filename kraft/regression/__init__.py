@@ -1,12 +1,19 @@
 """Regression analysis of benchmark results: which benchmark became slower, since which commit.
 
-This package reads pytest-benchmark results, defines the schema of the store, computes the
-statistics and writes the reports. It is pure: numpy and pyarrow in, values out. ``kraft.spark``
-runs the same functions on the parts of a large store; ``kraft regress compare`` runs them on two
-files.
+This package reads pytest-benchmark results, keeps them in a store, computes the statistics and
+writes the reports. All but the store is pure: numpy and pyarrow in, values out. ``kraft.spark``
+runs the tasks of a large store; ``kraft regress compare`` runs the same functions on two files. It
+needs the packages of ``kraft[regress]``, and neither Spark nor Java.
 
 ``points``            schema of the store, one row per run and benchmark; `Series`
 ``results``, ``runs`` pytest-benchmark's JSON -> runs -> Arrow tables of points
+``store``             versions of the store, a Delta table, and commits
+``store_location``, ``data_files``  where its files are, and their layout
+``ingest``, ``result_files``  result files -> the store, each run once
+``earlier_store``     stores of kraft before it used Delta tables
+``analysis``          the analysis of a store or another source of points
+``store_source``, ``table_analysis``  its parts; ``tasks``: where they run
+``run_selection``     the runs of two sides of a comparison
 ``series``            rows of one benchmark -> `Series`
 ``commit_order``      selects runs by project and branch, and orders them by the commit graph
 ``settings``          parameters of an analysis and their defaults

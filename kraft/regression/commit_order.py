@@ -2,8 +2,8 @@
 
 This module selects projects, branches and clean trees. It orders runs by the commit graph if it is
 known (from parents in the results, or from a repository), else by commit time, last by the time of
-the run. So a commit that is measured late is placed where it belongs. `kraft.spark.analysis` and
-`kraft.spark.run_selection` call it with the runs of a store or a DataFrame.
+the run. So a commit that is measured late is placed where it belongs. `analysis` and
+`run_selection` call it with the runs of a store or a DataFrame.
 """
 
 from __future__ import annotations

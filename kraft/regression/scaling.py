@@ -2,7 +2,7 @@
 
 This module fits value ~ size ** exponent to benchmarks with a size parameter, and analyses the
 history of the exponent. The exponent may change although no single size does: small changes that
-grow from size to size add up. `kraft.spark` calls `laws` with the series of benchmarks;
+grow from size to size add up. `table_analysis` calls `laws` with the series of benchmarks;
 `multiple_testing.correct_laws` then corrects the change points.
 
 An exponent of 0 is constant time, 1 is linear time. The `findings.ChangePoint`s of a law have

@@ -1,6 +1,6 @@
 """Build a `Series` from the rows of one benchmark, parameter set and machine.
 
-`kraft.spark` calls `series_of` with groups of a store's rows, which Spark returns in any order.
+`table_analysis` calls `series_of` with groups of a store's rows, in any order.
 
 Runs are ordered by the column ``place`` (`commit_order.order_runs`), or by time if it is missing,
 then by run id, so that a history does not depend on where it was built.

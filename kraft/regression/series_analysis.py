@@ -1,7 +1,7 @@
 """Analyse one series: its levels, change points, drifts, changes of variance and their certainty.
 
-`kraft.spark` calls `analyse` with one series at a time, in any process. The p values of the result
-are not yet corrected for many tests; `multiple_testing` does that.
+`table_analysis` calls `analyse` with one series at a time, in any process. The p values of the
+result are not yet corrected for many tests; `multiple_testing` does that.
 """
 
 from __future__ import annotations

@@ -15,9 +15,9 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from kraft.regression import comparison
 from kraft.regression.findings import Comparison
+from kraft.regression.run_selection import raise_on_problems
 from kraft.regression.settings import AnalysisSettings
 from kraft.spark.finding_rows import from_rows, schema_of, to_rows
-from kraft.spark.run_selection import raise_on_problems
 
 _BENCHMARK = ["suite", "benchmark", "params"]
 

@@ -19,8 +19,7 @@ from kraft.regression.commit_order import RunInfo, RunLike, glob_pattern
 from kraft.regression.findings import ScalingLaw
 from kraft.regression.points import Series, SeriesKey
 from kraft.regression.settings import AnalysisSettings
-from kraft.spark.finding_rows import from_rows, schema_of, to_rows
-from kraft.spark.table_analysis import (
+from kraft.regression.table_analysis import (
     BENCHMARK,
     KEY,
     MOST_ROUNDS,
@@ -31,6 +30,7 @@ from kraft.spark.table_analysis import (
     fit_laws,
     histories,
 )
+from kraft.spark.finding_rows import from_rows, schema_of, to_rows
 
 
 class FrameSource:

@@ -49,10 +49,10 @@ from pyspark.sql.types import StructType
 
 from kraft.errors import BenchmarkFileError, InvalidRequestError
 from kraft.regression.points import POINTS
+from kraft.regression.result_files import find_files, group_files
 from kraft.regression.results import read_run
 from kraft.regression.runs import BenchmarkRun, Problem
 from kraft.spark.pushdown import Pushdown
-from kraft.spark.result_files import find_files, group_files
 from kraft.spark.source_options import (
     FAILFAST,
     PERMISSIVE,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("msgspec", reason="needs kraft[spark]: pip install 'kraft[spark]'")
+pytest.importorskip("deltalake", reason="needs deltalake: pip install 'kraft[regress]'")
 pytest.importorskip("plotly", reason="needs kraft[spark]: pip install 'kraft[spark]'")
 
 # Only the work advances the clock, so that a busy machine does not change the results.

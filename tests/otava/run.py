@@ -63,13 +63,15 @@ def change_points(
     spark: SparkSession, suites: Sequence[Suite], folder: Path, settings: AnalysisSettings
 ) -> list[Reported]:
     """Return the change points of the whole pipeline, sorted."""
+    from kraft.regression.ingest import ingest
     from kraft.spark.analysis import analyse
-    from kraft.spark.store import ingest, read_points
+    from kraft.spark.store_points import read_points
+    from kraft.spark.tasks import SparkTasks
 
     store = folder / "store"
     if not store.exists():
         write_runs(suites, folder / "runs")
-        ingest(spark, [folder / "runs"], store)
+        ingest([folder / "runs"], store, tasks=SparkTasks(spark))
     # The interval of a ratio is not compared.
     found = analyse(read_points(spark, store), replace(settings, bootstrap_samples=100))
     return sorted(

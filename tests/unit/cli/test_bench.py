@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,7 +11,7 @@ import pytest
 from tests.harness.result_documents import document, save
 from tests.unit.cli.conftest import Run
 
-pytest.importorskip("msgspec", reason="needs kraft[spark]")
+pytest.importorskip("deltalake", reason="needs deltalake: pip install 'kraft[regress]'")
 
 
 @pytest.fixture
@@ -37,6 +39,46 @@ def test_runs_are_added_once_and_listed(kraft: Run, runs: Path, tmp_path: Path) 
     as_json = kraft("bench", "runs", "--store", store, "--json").json
     assert [run["commit"] for run in as_json] == ["c0", "c1", "c2"]
     assert as_json[0]["points"] == 2
+
+
+def test_the_runs_of_an_earlier_version_are_listed(kraft: Run, runs: Path, tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    for hour in range(3):
+        kraft("bench", "ingest", runs / f"{hour}.json", "--store", store)
+    listed = kraft("bench", "runs", "--store", store, "--as-of", "1", "--json").json
+    assert [run["commit"] for run in listed] == ["c0", "c1"]
+    refused = kraft("bench", "runs", "--store", store, "--as-of", "later")
+    assert (refused.code, refused.err) == (
+        1,
+        "error: 'later' is neither a version (12) nor a date (2026-11-21, 2026-11-21T14:30)\n",
+    )
+
+
+def test_a_store_of_an_earlier_kraft_is_converted(kraft: Run, tmp_path: Path) -> None:
+    earlier = Path(__file__).parents[2] / "data" / "results-store-1"
+    refused = kraft("bench", "runs", "--store", earlier)
+    assert refused.code == 1
+    assert f"kraft bench convert {earlier} --store NEW" in refused.err
+    ran = kraft("bench", "convert", earlier, "--store", tmp_path / "store")
+    assert ran.lines[1].split() == ["runs", "added", "3"]
+    again = kraft("bench", "convert", earlier, "--store", tmp_path / "store", "--json")
+    assert (again.json["runs_added"], again.json["duplicate_runs"]) == (0, 3)
+    assert len(kraft("bench", "runs", "--store", tmp_path / "store", "--json").json) == 3
+
+
+@pytest.mark.parametrize("command", ["bench runs", "regress"])
+def test_a_missing_package_names_the_extra(command: str) -> None:
+    program = (
+        "import sys; sys.modules['deltalake'] = None\n"
+        f"sys.argv = ['kraft', *{command.split()}, '--store', 'nowhere']\n"
+        "from kraft.cli import main; main()"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=300, check=False
+    )
+    assert ran.returncode in (1, 2)
+    assert "pip install 'kraft[regress]'" in ran.stderr
+    assert "Traceback" not in ran.stderr
 
 
 def test_a_bad_file_is_reported_with_its_path_and_code_3(

@@ -90,11 +90,11 @@ def test_an_interrupted_run_is_a_finding(kraft: Run, runs: Path, tmp_path: Path)
 
 
 def test_results_are_those_that_regress_reads(kraft: Run, runs: Path, tmp_path: Path) -> None:
-    pytest.importorskip("msgspec", reason="needs kraft[spark]: pip install 'kraft[spark]'")
-    from kraft.spark.store import ingest
+    pytest.importorskip("deltalake", reason="needs deltalake: pip install 'kraft[regress]'")
+    from kraft.regression.ingest import ingest
 
     files = [runs / f"kraft-{brokers}" / "benchmark.json" for brokers in (12, 24, 48, 96)]
-    ingest(None, files, tmp_path / "store")
+    ingest(files, tmp_path / "store")
     document = kraft("regress", "--store", tmp_path / "store", "--json").json
     names = {each["benchmark"] for each in document["series"]}
     assert names == {"applied", "decided", "first_write"}

@@ -13,9 +13,10 @@ from tests.otava.suites import Suite as Histories
 from tests.otava.suites import write_runs
 from tests.unit.cli.conftest import Run
 
-pytest.importorskip("msgspec", reason="needs kraft[spark]: pip install 'kraft[spark]'")
+pytest.importorskip("deltalake", reason="needs deltalake: pip install 'kraft[regress]'")
 
-from kraft.spark.store import ingest, list_runs
+from kraft.regression.ingest import ingest
+from kraft.regression.store import list_runs
 
 RUNS = 40
 
@@ -28,7 +29,7 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Step]]
     """
     folder = tmp_path_factory.mktemp("results")
     steps = generate(folder / "runs", Suite(runs=RUNS, benchmarks=20, rounds=5, seed=9))
-    ingest(None, [folder / "runs"], folder / "store")
+    ingest([folder / "runs"], folder / "store")
     return folder, steps
 
 
@@ -186,7 +187,7 @@ def test_an_unreadable_file_is_reported_and_skipped(kraft: Run, pair: Path) -> N
 def test_the_last_runs_of_a_store_are_a_baseline(kraft: Run, pair: Path, tmp_path: Path) -> None:
     """The candidate may be a new file, a commit of the store or a run of the store."""
     store = tmp_path / "store"
-    ingest(None, [pair / "old", pair / "new"], store)
+    ingest([pair / "old", pair / "new"], store)
     runs = list_runs(store)
     newest = max((pair / "new").iterdir())
     for candidate in (newest, runs[-1].commit, runs[-1].run_id[:12], "last:1"):
@@ -203,7 +204,7 @@ def test_the_last_runs_of_a_store_are_a_baseline(kraft: Run, pair: Path, tmp_pat
 
 def test_an_ambiguous_commit_is_rejected(kraft: Run, pair: Path, tmp_path: Path) -> None:
     store = tmp_path / "store"
-    ingest(None, [pair / "old", pair / "new"], store)
+    ingest([pair / "old", pair / "new"], store)
     ran = kraft("regress", "compare", "0000", "last:1", "--store", store)
     assert ran.code == 2
     assert "20 commits match" in ran.err

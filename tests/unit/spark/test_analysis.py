@@ -21,7 +21,9 @@ from kraft.regression.settings import AnalysisSettings
 
 pytest.importorskip("pyspark", reason="needs PySpark: pip install 'kraft[spark]'")
 
-from kraft.spark import analysis, table_analysis
+from kraft.regression import table_analysis
+from kraft.regression.analysis import time_of
+from kraft.spark.analysis import analyse
 from kraft.spark.frame_source import FrameSource
 from tests.harness.histories import HISTORIES, START, at, levels, point, table
 
@@ -38,7 +40,7 @@ def points(spark: SparkSession) -> DataFrame:
 
 
 def test_each_history_is_analysed_separately(points: DataFrame) -> None:
-    found = analysis.analyse(points, SETTINGS)
+    found = analyse(points, SETTINGS)
     outcomes = {(each.key.benchmark, each.key.machine): each.outcome for each in found.series}
     assert outcomes == {
         ("slower", "box"): SeriesOutcome.CHANGED,
@@ -70,16 +72,16 @@ def test_findings_are_equal_with_and_without_spark(points: DataFrame) -> None:
             "median",
         )
         expected.append(series_analysis.analyse(series, SETTINGS))
-    found = analysis.analyse(points, SETTINGS).series
+    found = analyse(points, SETTINGS).series
     assert [each.key.benchmark for each in found if each.ended] == ["young"]
     plain = tuple(replace(each, ended=False) for each in found)
     assert plain == multiple_testing.correct(expected, SETTINGS)
 
 
 def test_neither_order_nor_partitions_matter(points: DataFrame) -> None:
-    expected = analysis.analyse(points, SETTINGS)
+    expected = analyse(points, SETTINGS)
     for spread in (points.orderBy("median").repartition(7), points.coalesce(1)):
-        assert analysis.analyse(spread, SETTINGS) == expected
+        assert analyse(spread, SETTINGS) == expected
 
 
 def test_runs_of_one_moment_have_an_order(spark: SparkSession) -> None:
@@ -90,9 +92,7 @@ def test_runs_of_one_moment_have_an_order(spark: SparkSession) -> None:
         for run, value in enumerate(values)
     ]
     found = [
-        analysis.analyse(
-            spark.createDataFrame(pa.Table.from_pylist(order, schema=POINTS)), SETTINGS
-        )
+        analyse(spark.createDataFrame(pa.Table.from_pylist(order, schema=POINTS)), SETTINGS)
         for order in (rows, rows[::-1])
     ]
     assert found[0] == found[1]
@@ -107,9 +107,7 @@ def test_missing_values_are_omitted_and_reported(spark: SparkSession, bad: float
     values[7] = values[9] = bad
     rows = [point(run, "a", value) for run, value in enumerate(values)]
     rows.append(point(0, "b", bad))
-    found = analysis.analyse(
-        spark.createDataFrame(pa.Table.from_pylist(rows, schema=POINTS)), SETTINGS
-    )
+    found = analyse(spark.createDataFrame(pa.Table.from_pylist(rows, schema=POINTS)), SETTINGS)
     a, b = found.series
     assert (a.run_count, a.outcome) == (38, SeriesOutcome.STABLE)
     assert (b.run_count, b.outcome) == (0, SeriesOutcome.TOO_LITTLE_DATA)
@@ -127,15 +125,15 @@ def test_another_statistic_can_be_analysed(spark: SparkSession) -> None:
     ]
     points = spark.createDataFrame(pa.Table.from_pylist(rows, schema=POINTS))
     settings = AnalysisSettings(statistic="instructions", bootstrap_samples=100)
-    (change,) = analysis.analyse(points, settings).change_points
+    (change,) = analyse(points, settings).change_points
     assert (change.index, change.statistic) == (30, "instructions")
     assert change.ratio.value == pytest.approx(1.001)
-    assert analysis.analyse(points, SETTINGS).change_points == []
+    assert analyse(points, SETTINGS).change_points == []
 
 
 def test_globs_choose_benchmarks_and_machines(points: DataFrame) -> None:
     def chosen(**globs: str) -> list[str]:
-        found = analysis.analyse(points, SETTINGS, **globs).series  # type: ignore[arg-type]
+        found = analyse(points, SETTINGS, **globs).series  # type: ignore[arg-type]
         return [f"{each.key.benchmark} {each.key.machine}" for each in found]
 
     assert chosen(benchmark="s*") == ["slower box", "slower other box", "steady box"]
@@ -151,9 +149,9 @@ def test_brackets_and_dots_of_a_glob_match_themselves() -> None:
 
 def test_since_omits_older_changes(points: DataFrame) -> None:
     """The older runs are still the baseline of the first new runs."""
-    found = analysis.analyse(points, SETTINGS, since=at(20))
+    found = analyse(points, SETTINGS, since=at(20))
     assert [each.index for each in found.change_points] == [20, 25]
-    later = analysis.analyse(points, SETTINGS, since=at(21))
+    later = analyse(points, SETTINGS, since=at(21))
     assert [each.key.benchmark for each in later.change_points] == ["faster"]
     wanted = SeriesKey("bench_a.py", "slower", "{}", "box")
     slower = next(each for each in later.series if each.key == wanted)
@@ -163,18 +161,18 @@ def test_since_omits_older_changes(points: DataFrame) -> None:
 
 def test_since_is_a_date_or_a_commit(points: DataFrame) -> None:
     source = FrameSource(points)
-    assert analysis.time_of(source, "2026-01-01") == START
-    assert analysis.time_of(source, "2026-01-01T02:00+02:00") == START
-    assert analysis.time_of(source, "1414141") == at(20)
-    assert analysis.time_of(source, "0A0A0A") == at(10)
+    assert time_of(source, "2026-01-01") == START
+    assert time_of(source, "2026-01-01T02:00+02:00") == START
+    assert time_of(source, "1414141") == at(20)
+    assert time_of(source, "0A0A0A") == at(10)
     for text in ("yesterday", "feed5", "14"):
         with pytest.raises(InvalidRequestError, match=f"'{text}' is neither a date"):
-            analysis.time_of(source, text)
+            time_of(source, text)
 
 
 def test_histories_are_kept_up_to_a_limit(points: DataFrame) -> None:
-    assert all(each.series is None for each in analysis.analyse(points, SETTINGS).series)
-    found = analysis.analyse(points, SETTINGS, kept_runs=2 * RUNS)
+    assert all(each.series is None for each in analyse(points, SETTINGS).series)
+    found = analyse(points, SETTINGS, kept_runs=2 * RUNS)
     kept = {each.key.benchmark: each.series for each in found.series if each.series is not None}
     assert kept.keys() == {"slower", "faster"}
     series = kept["slower"]
@@ -199,7 +197,7 @@ def test_a_run_with_very_many_rounds_is_thinned(spark: SparkSession) -> None:
 
 
 def test_machines_are_as_their_newest_run_describes_them(points: DataFrame) -> None:
-    machines = analysis.analyse(points, SETTINGS).machines
+    machines = analyse(points, SETTINGS).machines
     assert machines is not None
     assert {name: json.loads(text)["seen"] for name, text in machines.items()} == {
         "box": RUNS - 1,
@@ -220,16 +218,16 @@ def test_an_exponent_changes_although_no_size_does(spark: SparkSession) -> None:
             rows.append(point(run, "grow", value, params=params))
     rows += [point(run, "alone", 1.0) for run in range(60)]
     points = spark.createDataFrame(pa.Table.from_pylist(rows, schema=POINTS))
-    found = analysis.analyse(points, SETTINGS)
+    found = analyse(points, SETTINGS)
     (law,) = found.scaling
     assert (law.size_param, law.sizes) == ("partitions", tuple(map(float, sizes)))
     assert law.exponent == pytest.approx(1.006, abs=0.01)
     assert [each.index for each in law.change_points] == [30]
-    assert analysis.analyse(points, SETTINGS, size_param="brokers").scaling == ()
-    late = analysis.analyse(points, SETTINGS, since=at(31))
+    assert analyse(points, SETTINGS, size_param="brokers").scaling == ()
+    late = analyse(points, SETTINGS, since=at(31))
     assert [each.change_points for each in late.scaling] == [()]
 
 
 def test_an_empty_selection_has_no_findings(points: DataFrame) -> None:
-    found = analysis.analyse(points, SETTINGS, benchmark="no such thing")
+    found = analyse(points, SETTINGS, benchmark="no such thing")
     assert (found.series, found.scaling, found.machines, found.problems) == ((), (), {}, ())

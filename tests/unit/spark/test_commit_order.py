@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 pytest.importorskip("pyspark", reason="needs PySpark: pip install 'kraft[spark]'")
 
+from deltalake import write_deltalake
+
 from kraft.regression import comparison
+from kraft.regression.analysis import analyse_store
 from kraft.regression.commit_order import Scope
+from kraft.regression.ingest import ingest
+from kraft.regression.run_selection import RunSelection, runs_of
 from kraft.regression.settings import AnalysisSettings
-from kraft.spark.analysis import analyse, analyse_store
+from kraft.spark.analysis import analyse
 from kraft.spark.frame_comparison import compare_files
-from kraft.spark.run_selection import RunSelection, runs_of
-from kraft.spark.store import ingest, read_points
+from kraft.spark.store_points import read_points
+from kraft.spark.tasks import SparkTasks
 from tests.harness.result_documents import document, save
 
 if TYPE_CHECKING:
@@ -63,7 +68,7 @@ def store(tmp_path: Path) -> Path:
         parents = ["c6"] if not number else [f"b{number - 1}"]
         saved(runs, "branch", number + 14.5, 3.0, id=f"b{number}", branch="pull", parents=parents)
     saved(runs, "dirty", 30, 9.0, id="c19", dirty=True)
-    ingest(None, [runs], tmp_path / "store")
+    ingest([runs], tmp_path / "store")
     return tmp_path / "store"
 
 
@@ -79,10 +84,10 @@ def store(tmp_path: Path) -> Path:
 def test_spark_and_one_process_find_the_same(
     spark: SparkSession, store: Path, scope: Scope
 ) -> None:
-    alone = analyse_store(None, store, SETTINGS, scope=scope, kept_runs=1000)
-    by_buckets = analyse_store(spark, store, SETTINGS, scope=scope, kept_runs=1000)
+    alone = analyse_store(store, SETTINGS, scope=scope, kept_runs=1000)
+    by_ranges = analyse_store(store, SETTINGS, tasks=SparkTasks(spark), scope=scope, kept_runs=1000)
     by_frame = analyse(read_points(spark, store), SETTINGS, scope=scope, kept_runs=1000)
-    for other in (by_buckets, by_frame):
+    for other in (by_ranges, by_frame):
         assert [each.key for each in other.series] == [each.key for each in alone.series]
         assert other.change_points == alone.change_points
         assert other.problems == alone.problems
@@ -96,7 +101,7 @@ def test_projects_and_branches_are_separate_histories(store: Path) -> None:
     """Without projects, two files of one name gave +200 %, and a late run of an old commit gave a
     step.
     """
-    found = analyse_store(None, store, SETTINGS, kept_runs=1000)
+    found = analyse_store(store, SETTINGS, kept_runs=1000)
     assert [(each.key.project, each.key.branch, each.run_count) for each in found.series] == [
         ("other", "main", 20),
         ("sample", "main", 20),
@@ -129,22 +134,17 @@ def test_a_pull_request_is_compared_with_its_branch_point(store: Path, tmp_path:
     assert not found.is_improvement
 
 
-def test_a_store_of_an_earlier_version_still_opens(store: Path) -> None:
-    """Its files and manifests have no commit parents: commit and run times give the order."""
-    expected = analyse_store(None, store, SETTINGS)
-    for path in store.glob("data/*/*.parquet"):
-        pq.write_table(pq.read_table(path).drop_columns(["parents"]), path)
-    for path in store.glob("commits/*.json"):
-        manifest = json.loads(path.read_text())
-        for run in manifest["runs"]:
-            del run["parents"]
-        path.write_text(json.dumps(manifest))
-    found = analyse_store(None, store, SETTINGS)
+def test_a_store_without_commit_parents_is_ordered_by_times(store: Path, tmp_path: Path) -> None:
+    expected = analyse_store(store, SETTINGS)
+    bare = tmp_path / "bare"
+    tables = [pq.read_table(path).drop_columns(["parents"]) for path in store.glob("*.parquet")]
+    write_deltalake(str(bare), pa.concat_tables(tables))
+    found = analyse_store(bare, SETTINGS)
     assert [each.key for each in found.series] == [each.key for each in expected.series]
-    assert ingest(None, [store.parent / "runs"], store).runs_added == 0
+    assert ingest([store.parent / "runs"], bare).runs_added == 0
     saved(store.parent / "more", "main", 200, 1.3, id="c20", parents=["c19"])
-    assert ingest(None, [store.parent / "more"], store).runs_added == 1
-    assert analyse_store(None, store, SETTINGS).series[1].run_count == 21
+    assert ingest([store.parent / "more"], bare).runs_added == 1
+    assert analyse_store(bare, SETTINGS).series[1].run_count == 21
 
 
 def test_files_of_two_projects_are_not_compared(spark: SparkSession, tmp_path: Path) -> None:

@@ -13,9 +13,9 @@ pytest.importorskip("pyspark", reason="needs PySpark: pip install 'kraft[spark]'
 from benchmarks.generate_runs import Suite, generate
 from kraft.errors import BenchmarkFileError
 from kraft.regression import comparison
+from kraft.regression.run_selection import runs_of
 from kraft.regression.settings import AnalysisSettings
 from kraft.spark.frame_comparison import compare_files
-from kraft.spark.run_selection import runs_of
 from tests.otava.suites import Suite as Histories
 from tests.otava.suites import write_runs
 

@@ -1,4 +1,4 @@
-"""A store analysed bucket by bucket, with Spark or without, gives the findings of a DataFrame."""
+"""A store analysed in ranges of series, with Spark or not, gives the findings of a DataFrame."""
 
 from __future__ import annotations
 
@@ -14,13 +14,17 @@ pytest.importorskip("pyspark", reason="needs PySpark: pip install 'kraft[spark]'
 
 from benchmarks.generate_runs import Step, Suite, generate
 from kraft.errors import InvalidRequestError, StorageError
+from kraft.regression import table_analysis
+from kraft.regression.analysis import analyse_store
 from kraft.regression.findings import Analysis
+from kraft.regression.ingest import ingest
 from kraft.regression.points import SeriesKey
 from kraft.regression.settings import AnalysisSettings
-from kraft.spark import table_analysis
-from kraft.spark.analysis import analyse, analyse_store
-from kraft.spark.store import ingest, list_runs, read_points
-from kraft.spark.store_source import StoreSource
+from kraft.regression.store import list_runs
+from kraft.regression.store_source import StoreSource
+from kraft.spark.analysis import analyse
+from kraft.spark.store_points import read_points
+from kraft.spark.tasks import SparkTasks
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,7 +37,7 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Step]]
     """Return a store of 40 runs of 20 benchmarks, two of which have a step; and the steps."""
     folder = tmp_path_factory.mktemp("results")
     steps = generate(folder / "runs", Suite(runs=40, benchmarks=20, rounds=5, seed=2))
-    ingest(None, [folder / "runs"], folder / "store")
+    ingest([folder / "runs"], folder / "store")
     return folder / "store", steps
 
 
@@ -43,7 +47,7 @@ def without_histories(found: Analysis) -> object:
 
 def test_planted_steps_are_found(planted: tuple[Path, list[Step]]) -> None:
     store, steps = planted
-    found = analyse_store(None, store, SETTINGS).change_points
+    found = analyse_store(store, SETTINGS).change_points
     assert {(json.loads(each.key.params)["partitions"], each.commit_after) for each in found} == {
         (json.loads(step.params)["partitions"], step.commit) for step in steps
     }
@@ -54,10 +58,10 @@ def test_store_frame_and_no_spark_give_the_same_findings(
     planted: tuple[Path, list[Step]], spark: SparkSession
 ) -> None:
     store, _ = planted
-    alone = analyse_store(None, store, SETTINGS)
+    alone = analyse_store(store, SETTINGS)
     assert len(alone.series) == 20
     assert len(alone.scaling) == 4
-    assert analyse_store(spark, store, SETTINGS) == alone
+    assert analyse_store(store, SETTINGS, tasks=SparkTasks(spark)) == alone
     assert analyse(read_points(spark, store), SETTINGS) == alone
 
 
@@ -66,18 +70,18 @@ def test_globs_and_since_are_equal_for_all_sources(
 ) -> None:
     store, steps = planted
     asked = {"benchmark": "BenchSized::*", "machine": "*", "since": steps[0].commit[:10]}
-    alone = analyse_store(None, store, SETTINGS, **asked)
+    alone = analyse_store(store, SETTINGS, **asked)
     assert 0 < len(alone.series) < 20
     assert analyse(read_points(spark, store), SETTINGS, **asked) == alone
-    full = analyse_store(None, store, SETTINGS, benchmark="benchmarks/bench_00.py::bench_plain_?")
+    full = analyse_store(store, SETTINGS, benchmark="benchmarks/bench_00.py::bench_plain_?")
     assert {each.key.benchmark for each in full.series} == {"bench_plain_0", "bench_plain_5"}
-    nothing = analyse_store(spark, store, SETTINGS, machine="no such machine")
+    nothing = analyse_store(store, SETTINGS, tasks=SparkTasks(spark), machine="no such machine")
     assert without_histories(nothing) == ((), (), {}, ())
 
 
 def test_histories_are_fetched_of_the_largest_changes(planted: tuple[Path, list[Step]]) -> None:
     store, steps = planted
-    found = analyse_store(None, store, SETTINGS, kept_runs=40 * len(steps) + 39)
+    found = analyse_store(store, SETTINGS, kept_runs=40 * len(steps) + 39)
     kept = [each for each in found.series if each.series is not None]
     assert {each.key for each in kept} == {each.key for each in found.change_points}
     for each in kept:
@@ -89,7 +93,7 @@ def test_histories_are_fetched_of_the_largest_changes(planted: tuple[Path, list[
 
 def test_a_machine_is_as_its_newest_run_describes_it(planted: tuple[Path, list[Step]]) -> None:
     store, _ = planted
-    found = analyse_store(None, store, SETTINGS).machines
+    found = analyse_store(store, SETTINGS).machines
     assert found is not None
     ((machine, description),) = found.items()
     assert machine == list_runs(store)[-1].machine
@@ -98,12 +102,12 @@ def test_a_machine_is_as_its_newest_run_describes_it(planted: tuple[Path, list[S
 
 def test_a_commit_that_was_never_measured_is_rejected(planted: tuple[Path, list[Step]]) -> None:
     with pytest.raises(InvalidRequestError, match="'feedfeed' is neither a date"):
-        analyse_store(None, planted[0], SETTINGS, since="feedfeed")
+        analyse_store(planted[0], SETTINGS, since="feedfeed")
 
 
 def test_a_folder_that_is_no_store_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="not a store"):
-        StoreSource(None, tmp_path)
+        StoreSource(tmp_path)
 
 
 def test_rounds_are_thinned_evenly_in_any_slice() -> None:

@@ -2,7 +2,7 @@
 
 ``kraft regress compare`` calls this module; the tables it returns go to `regression.comparison` and
 `frame_comparison`. `files_of` accepts a file, a folder or a glob; `RunSelection` selects runs of a
-store by a commit, a run, or the last few. No Spark.
+store by a commit, a run, or the last few.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from kraft.regression.commit_order import (
     order_runs,
     runs_in_scope,
 )
+from kraft.regression.result_files import find_files
 from kraft.regression.results import read_run
 from kraft.regression.runs import BenchmarkRun, points_table
-from kraft.spark.result_files import find_files
-from kraft.spark.store import list_runs, read_table
+from kraft.regression.store import list_runs, read_table
 
 _KEY = comparison.KEY
 _BENCHMARK_KEY = [name for name in _KEY if name != "project"]

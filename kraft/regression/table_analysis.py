@@ -1,8 +1,8 @@
 """Analyse a table of points in one process: findings of its series, scaling laws.
 
 This module divides rows into series and knows the columns that this needs. It is pure: a table in,
-values out, no Spark. `frame_source` and `store_source` call it in Spark's workers, or in this
-process for a small store.
+values out. `store_source` and `kraft.spark.frame_source` call it, in this process or in Spark's
+workers.
 """
 
 from __future__ import annotations

@@ -1,0 +1,77 @@
+"""Where a store is: a directory, or a place in an object store such as ``s3://bucket/results``.
+
+Data files are read and written through `StoreLocation.filesystem`, in this process or in a worker.
+Object stores are configured by the environment variables that `deltalake` reads
+(``AWS_ACCESS_KEY_ID``, ``AWS_ENDPOINT_URL``, ``AWS_REGION``).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from urllib.parse import unquote, urlparse
+
+from pyarrow import fs
+
+from kraft.errors import MissingPackageError
+
+try:
+    from deltalake.fs import DeltaStorageHandler
+except ImportError as error:
+    raise MissingPackageError(
+        f"the store of results needs deltalake: pip install 'kraft[regress]' ({error})"
+    ) from None
+
+_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
+
+
+@dataclass(frozen=True)
+class StoreLocation:
+    """The place of one store; an immutable value that can be sent to workers."""
+
+    uri: str  # an absolute path, or a URI of an object store
+
+    @classmethod
+    def of(cls, store: str | os.PathLike[str]) -> StoreLocation:
+        """Return the location of a path or URI (``file://`` is a path)."""
+        text = os.fspath(store)
+        if text.startswith("file://"):
+            text = unquote(urlparse(text).path)
+        return cls(text.rstrip("/") if _URI.match(text) else os.path.abspath(text))
+
+    @property
+    def is_local(self) -> bool:
+        return _URI.match(self.uri) is None
+
+    @property
+    def filesystem(self) -> fs.FileSystem:
+        """Return the file system whose paths are relative to the store."""
+        if self.is_local:
+            return fs.SubTreeFileSystem(self.uri, fs.LocalFileSystem())
+        return fs.PyFileSystem(DeltaStorageHandler(self.uri))
+
+    def absolute(self, file: str) -> str:
+        return f"{self.uri}/{file}"
+
+    def sync(self, file: str) -> None:
+        """Make a file of a directory durable; objects are durable once they are written."""
+        if self.is_local:
+            path = self.absolute(file)
+            _sync(path)
+            _sync(os.path.dirname(path))
+
+    def remove(self, files: Sequence[str]) -> None:
+        """Remove files that no version of the store names."""
+        filesystem = self.filesystem
+        for file in files:
+            filesystem.delete_file(file)
+
+
+def _sync(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
