@@ -101,12 +101,12 @@ def missing_for_recordings() -> str | None:
     return None
 
 
-def compile_recorder(directory: Path) -> Path:
+def compile_recorder(directory: Path, source: Path = SOURCE) -> Path:
     """Return the library to preload. Raises CalledProcessError where the compiler fails."""
     compiler = _compiler()
     assert compiler is not None
-    library = directory / "recorder.so"
-    options = ("-O1", "-shared", "-fPIC", "-o", str(library), str(SOURCE), "-ldl")
+    library = directory / f"{source.stem}.so"
+    options = ("-O1", "-shared", "-fPIC", "-o", str(library), str(source), "-ldl")
     subprocess.run([*compiler, *options], check=True)
     return library
 

@@ -1,0 +1,33 @@
+"""Two writers of a store of benchmark results, killed at the steps of their commits.
+
+`make disk-proof` does the same in 300 rounds.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("deltalake", reason="needs deltalake: pip install 'kraft[regress]'")
+pytest.importorskip("duckdb", reason="needs DuckDB: pip install duckdb")
+pytest.importorskip("polars", reason="needs Polars: pip install polars")
+
+from tests.durability.recording import compile_recorder, missing_for_recordings
+from tests.durability.results_store_proof import SOURCE, preloaded
+
+
+def test_no_run_is_lost_or_stored_twice(tmp_path: Path, place: Path) -> None:
+    reason = missing_for_recordings()
+    if reason is not None:
+        pytest.skip(reason)
+    ran = preloaded(compile_recorder(tmp_path, SOURCE), place, rounds=24, seed=1)
+    assert ran.returncode == 0, ran.stdout
+    found = re.search(
+        r"24 rounds, (\d+) kills at (\d+) steps, 72 runs: all stored once", ran.stdout
+    )
+    assert found is not None, ran.stdout
+    kills, steps = int(found[1]), int(found[2])
+    assert kills >= 15
+    assert steps > 50
