@@ -1,21 +1,28 @@
-"""``kraft bench``: add results of pytest-benchmark to a store, list its runs, convert old
-stores.
-"""
+"""``kraft bench``: add results of benchmark tools to a store, list its runs, convert old stores."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from kraft.cli.exit_codes import EPILOG
 from kraft.cli.extras import naming_extra
 from kraft.cli.options import AsOfOption, JsonOption
+from kraft.cli.result_options import (
+    BiggerOption,
+    ColumnOption,
+    FormatOption,
+    OfMachineOption,
+    UnitOption,
+    reading_of,
+)
 
 if TYPE_CHECKING:
     from kraft.cli.output import Advance
     from kraft.regression.ingest import IngestReport
+    from kraft.regression.sources.conversion import ResultReading
 
 #: Below this size, reading in this process is faster than starting Spark.
 _LOCAL_BYTES = 512 << 20
@@ -41,6 +48,15 @@ StoreOption = Annotated[
 ]
 
 
+def _stated(name: str, metavar: str) -> Any:
+    return typer.Option(
+        f"--{name}",
+        metavar=metavar,
+        help=f"The {name} that the files of another tool measured. Default: the one in the file.",
+        show_default=False,
+    )
+
+
 @app.callback()
 def _bench() -> None:
     """Add benchmark results to a store, and list its runs."""
@@ -52,7 +68,8 @@ def ingest(
         list[str],
         typer.Argument(
             metavar="PATH...",
-            help="JSON files of pytest-benchmark, directories (every *.json below them), globs.",
+            help="Files of pytest-benchmark, JMH, Google Benchmark or asv (JSON), CSV and Parquet "
+            "files, directories (every *.json below them), globs.",
             show_default=False,
         ),
     ],
@@ -69,6 +86,24 @@ def ingest(
             "as the runners of a CI service.",
         ),
     ] = False,
+    format_name: FormatOption = None,
+    project: Annotated[str | None, _stated("project", "NAME")] = None,
+    branch: Annotated[str | None, _stated("branch", "NAME")] = None,
+    commit: Annotated[str | None, _stated("commit", "HASH")] = None,
+    of_machine: OfMachineOption = None,
+    run_time: Annotated[
+        str | None,
+        typer.Option(
+            "--time",
+            metavar="TIME",
+            help="When the files of another tool were measured (ISO 8601, UTC). Default: the time "
+            "in the file; of JMH, that of the file.",
+            show_default=False,
+        ),
+    ] = None,
+    columns: ColumnOption = None,
+    unit: UnitOption = "s",
+    bigger_is_better: BiggerOption = None,
     master: Annotated[
         str | None,
         typer.Option(
@@ -82,13 +117,17 @@ def ingest(
 ) -> None:
     """Add runs to a store; a run that is already stored is not added again.
 
-    Reads the JSON of any project and any version of pytest-benchmark (--benchmark-json, --benchmark-save, --benchmark-autosave; --benchmark-save-data also stores each run's rounds). Skips unreadable files, reports them, and exits with code 3.
+    Reads the JSON of any project and any version of pytest-benchmark (--benchmark-json, --benchmark-save, --benchmark-autosave; --benchmark-save-data also stores each run's rounds), of JMH (-rf json), Google Benchmark (--benchmark_out) and asv (its folder of results), and CSV and Parquet files with one value a row. Skips unreadable files, reports them, and exits with code 3.
 
     [bold]Examples[/bold]
 
       kraft bench ingest .benchmarks --store results
 
       kraft bench ingest 'artifacts/**/benchmark-*.json' --store results --ignore-node --strict
+
+      kraft bench ingest jmh.json --store results --of-machine ci-1 --commit 3f2a9c1d --branch main
+
+      kraft bench ingest load.csv --store results --column benchmark=test --column value=rps --unit ops/s
 
       kraft bench ingest /data/runs --store /data/results --master spark://head:7077
 
@@ -98,8 +137,20 @@ def ingest(
     from kraft.cli.output import Output, progress
 
     output = Output(as_json=as_json)
+    reading = reading_of(
+        format_name=format_name,
+        columns=columns,
+        unit=unit,
+        bigger_is_better=bigger_is_better,
+        ignore_node=ignore_node,
+        machine=of_machine,
+        project=project,
+        branch=branch,
+        commit=commit,
+        time=run_time,
+    )
     with progress("reading results", 1.0, shown=not as_json) as advance:
-        report = _ingest(paths, store, strict, ignore_node, master, advance)
+        report = _ingest(paths, store, strict, reading, master, advance)
     if as_json:
         output.document(
             {
@@ -256,29 +307,44 @@ def _ingest(
     paths: list[str],
     store: str,
     strict: bool,
-    ignore_node: bool,
+    reading: ResultReading,
     master: str | None,
     advance: Advance,
 ) -> IngestReport:
+    """Convert the files of other tools, and store all runs."""
+    from dataclasses import replace
+
+    from kraft.errors import BenchmarkFileError
+
     with naming_extra():
         from kraft.regression import ingest as ingests
         from kraft.regression.result_files import find_files
-    if master is None:
-        files, _ = find_files(paths)
-        if sum(size for _, size in files) < _LOCAL_BYTES:
-            return ingests.ingest(
-                paths, store, strict=strict, ignore_node=ignore_node, on_progress=advance
-            )
-    with naming_extra("spark"):
-        from kraft.spark.session import spark_session
-        from kraft.spark.tasks import SparkTasks
+        from kraft.regression.sources.conversion import converted
+    found, missing = find_files(paths)
+    if not found and not missing:
+        raise BenchmarkFileError(f"no *.json in {', '.join(paths)}")
+    with converted([path for path, _ in found], reading) as (files, problems):
+        files += [problem.path for problem in missing]  # the store reports them
+        if problems and strict:
+            raise ingests.StrictIngestError(problems)
+        if problems and not files:
+            more = f", and {len(problems) - 1} more" if len(problems) > 1 else ""
+            raise BenchmarkFileError(f"{problems[0].path}: {problems[0].reason}{more}")
+        if not files:
+            raise BenchmarkFileError(f"no results in {', '.join(paths)}")
+        size = sum(size for _, size in found)
+        options: dict[str, Any] = {
+            "strict": strict,
+            "ignore_node": reading.ignore_node,
+            "on_progress": advance,
+        }
+        if master is None and size < _LOCAL_BYTES:
+            report = ingests.ingest(files, store, **options)
+        else:
+            with naming_extra("spark"):
+                from kraft.spark.session import spark_session
+                from kraft.spark.tasks import SparkTasks
 
-    with spark_session(master=master or "local[*]", app_name="kraft bench ingest") as spark:
-        return ingests.ingest(
-            paths,
-            store,
-            strict=strict,
-            ignore_node=ignore_node,
-            tasks=SparkTasks(spark),
-            on_progress=advance,
-        )
+            with spark_session(master=master or "local[*]", app_name="kraft bench ingest") as spark:
+                report = ingests.ingest(files, store, tasks=SparkTasks(spark), **options)
+    return replace(report, files=len(found), bytes=size, problems=[*problems, *report.problems])

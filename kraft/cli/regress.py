@@ -17,11 +17,20 @@ import typer
 
 from kraft.cli.exit_codes import USAGE
 from kraft.cli.options import AsOfOption, JsonOption
+from kraft.cli.result_options import (
+    BiggerOption,
+    ColumnOption,
+    FormatOption,
+    OfMachineOption,
+    UnitOption,
+    reading_of,
+)
 
 if TYPE_CHECKING:
     from kraft.regression.commit_order import Scope
     from kraft.regression.findings import Analysis, Comparison
     from kraft.regression.settings import AnalysisSettings
+    from kraft.regression.sources.conversion import ResultReading
 
 #: A regression was found, by ``compare`` or with ``--fail``.
 REGRESSED = 1
@@ -287,7 +296,8 @@ def compare(
         str,
         typer.Argument(
             metavar="BASE",
-            help="The baseline: a JSON file of pytest-benchmark, a directory (every *.json below "
+            help="The baseline: a file of pytest-benchmark, JMH, Google Benchmark or asv, a CSV or "
+            "Parquet file, a directory (every *.json below "
             "it) or a glob; with --store also a commit, a run or last:N.",
             show_default=False,
         ),
@@ -333,6 +343,11 @@ def compare(
     branch: BranchOption = None,
     repository: RepositoryOption = None,
     include_dirty: DirtyOption = False,
+    format_name: FormatOption = None,
+    of_machine: OfMachineOption = None,
+    columns: ColumnOption = None,
+    unit: UnitOption = "s",
+    bigger_is_better: BiggerOption = None,
     strict: Annotated[
         bool, typer.Option("--strict", help="Fail if any file has a problem.")
     ] = False,
@@ -352,6 +367,8 @@ def compare(
 
       kraft regress compare last:10 branch.json --store results --markdown comment.md
 
+      kraft regress compare main-jmh.json branch-jmh.json --of-machine ci-1
+
       kraft regress compare 3f2a9c1 HEAD_COMMIT --store results --json
     """  # noqa: E501  (help joins no lines: each paragraph is one)
     from kraft.cli.output import Output
@@ -360,6 +377,14 @@ def compare(
     with _refusing_bad_input():
         settings = _settings(statistic=statistic, false_discovery_rate=false_discovery_rate)
         allowed = _share(threshold)
+        reading = reading_of(
+            format_name=format_name,
+            columns=columns,
+            unit=unit,
+            bigger_is_better=bigger_is_better,
+            ignore_node=ignore_node,
+            machine=of_machine,
+        )
         compared, problems = _compared(
             base,
             candidate,
@@ -367,7 +392,7 @@ def compare(
             settings,
             allowed,
             strict,
-            ignore_node,
+            reading,
             master,
             _scope(project, branch, repository, include_dirty),
         )
@@ -428,7 +453,7 @@ def _compared(
     settings: AnalysisSettings,
     threshold: float,
     strict: bool,
-    ignore_node: bool,
+    reading: ResultReading,
     master: str | None,
     scope: Scope,
 ) -> tuple[list[Comparison], list[str]]:
@@ -457,7 +482,7 @@ def _compared(
                 settings,
                 threshold,
                 strict=strict,
-                ignore_node=ignore_node,
+                ignore_node=reading.ignore_node,
             )
     problems: list[str] = []
 
@@ -465,9 +490,7 @@ def _compared(
         if name not in files:
             assert store is not None, "without a store everything is a file"
             return RunSelection.parse(name).read(store, columns, before, scope)
-        table, skipped = runs_of(
-            [path for path, _ in files[name]], strict=strict, ignore_node=ignore_node
-        )
+        table, skipped = runs_of([path for path, _ in files[name]], reading, strict=strict)
         problems.extend(skipped)
         return table
 

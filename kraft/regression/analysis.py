@@ -224,4 +224,6 @@ def _with_histories(
 
 def _largest_change(finding: SeriesFinding) -> float:
     """Return the largest change, up or down, in logarithms: twice as fast equals twice as slow."""
-    return max((abs(log(each)) if 0 < each < inf else inf for each in finding.ratios), default=-1.0)
+    return max(
+        (abs(log(each)) if 0 < each < inf else inf for each in finding.worsenings), default=-1.0
+    )

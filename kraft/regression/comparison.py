@@ -31,7 +31,13 @@ from numpy.typing import NDArray
 from kraft.errors import InvalidRequestError
 from kraft.regression import bootstrap, multiple_testing
 from kraft.regression.findings import Comparison, Ratio
-from kraft.regression.points import SeriesKey
+from kraft.regression.points import (
+    INSTRUCTIONS,
+    METRIC_COLUMNS,
+    SECONDS,
+    BenchmarkMetric,
+    SeriesKey,
+)
 from kraft.regression.settings import AnalysisSettings
 
 #: With this many rounds on both sides, ranks are compared: an outlier does not change them, and the
@@ -60,6 +66,7 @@ class _Side:
     means: list[tuple[float, float, int]] = field(default_factory=list)  # mean, stddev, rounds
     run_ids: set[str] = field(default_factory=set)
     unusable: int = 0
+    metric: BenchmarkMetric = SECONDS  # of the last run
 
     def column(self) -> NDArray[np.float64]:
         return np.array(self.values, dtype=np.float64)
@@ -71,7 +78,8 @@ def compare(
     """Return the comparison of every benchmark in two tables of points, sorted by key.
 
     ``threshold`` is the allowed relative change: at 0.05, a regression is significant and above a
-    ratio of 1.05, an improvement significant and below 1 / 1.05. A benchmark that cannot be
+    ratio of 1.05, an improvement significant and below 1 / 1.05; where bigger is better, it is the
+    opposite. A benchmark that cannot be
     compared is included, with a note that says why, and NaN for a side without a value.
 
     Raises:
@@ -110,7 +118,7 @@ def correct(
 
 def _sides(table: pa.Table, statistic: str) -> dict[SeriesKey, _Side]:
     """Return the usable runs of a table, by benchmark."""
-    names = [*KEY, "run_id", statistic, "mean", "stddev", "rounds"]
+    names = [*KEY, *METRIC_COLUMNS, "run_id", statistic, "mean", "stddev", "rounds"]
     missing = [name for name in (*names, "values") if name not in table.column_names]
     if missing:
         raise InvalidRequestError(f"not a table of points; missing columns: {', '.join(missing)}")
@@ -118,15 +126,26 @@ def _sides(table: pa.Table, statistic: str) -> dict[SeriesKey, _Side]:
     rounds = _rounds(table)
     columns = [table.column(name).to_pylist() for name in names]
     sides: dict[SeriesKey, _Side] = {}
-    for at, (suite, benchmark, params, machine, project, run_id, value, *rest) in enumerate(
-        zip(*columns, strict=True)
-    ):
+    for at, (
+        suite,
+        benchmark,
+        params,
+        machine,
+        project,
+        unit,
+        bigger,
+        run_id,
+        value,
+        *rest,
+    ) in enumerate(zip(*columns, strict=True)):
         key = SeriesKey(suite, benchmark, params, machine, project or "")
         side = sides.setdefault(key, _Side())
         if run_id in side.run_ids:
             continue
         side.run_ids.add(run_id)
-        if not _is_usable(value, statistic):
+        counted = statistic == "instructions"
+        side.metric = INSTRUCTIONS if counted else BenchmarkMetric.of(unit, bigger)
+        if not _is_usable(value, side.metric):
             side.unusable += 1
             continue
         mean, stddev, count = (nan if each is None else each for each in rest)
@@ -155,11 +174,11 @@ def _with_known_projects(
     return renamed
 
 
-def _is_usable(value: float | None, statistic: str) -> bool:
+def _is_usable(value: float | None, metric: BenchmarkMetric) -> bool:
     """Return whether a value was measured: a time of zero was not, a count of zero may be."""
     if value is None or not isfinite(value):
         return False
-    return value > 0 or (value == 0 and statistic == "instructions")
+    return value > 0 or (value == 0 and metric.unit != "s")
 
 
 def _rounds(table: pa.Table) -> list[NDArray[np.float64]]:
@@ -194,7 +213,11 @@ def _compared(
         is_regression=False,
         is_improvement=False,
         note=_missing(old, new, settings.statistic),
+        metric=(new if len(after) else old).metric,
     )
+    if len(before) and len(after) and old.metric.unit != new.metric.unit:
+        note = f"the baseline is in {old.metric.unit!r}, the candidate in {new.metric.unit!r}"
+        return replace(result, note=_joined(result.note, note))
     if not len(before) or not len(after):
         return result
     if _is_constant(before, after, settings.statistic):
@@ -212,11 +235,12 @@ def _compared(
 
 def _judged(result: Comparison, is_significant: bool, threshold: float) -> Comparison:
     assert result.ratio is not None, f"{result.key.name}: judged without a ratio"
+    worsening = result.metric.worsening(result.ratio.value)
     return replace(
         result,
         is_significant=is_significant,
-        is_regression=is_significant and result.ratio.value > 1 + threshold,
-        is_improvement=is_significant and result.ratio.value < 1 / (1 + threshold),
+        is_regression=is_significant and worsening > 1 + threshold,
+        is_improvement=is_significant and worsening < 1 / (1 + threshold),
     )
 
 

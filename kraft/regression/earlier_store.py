@@ -2,8 +2,9 @@
 
 Such a store has manifests, ``commits/00000001.json`` and so on, each with the data files that it
 adds and removes and with the runs that it adds, or with all of them if it is complete. The newest
-complete manifest and all after it are the state. The data files are Parquet with the columns of
-`points.POINTS` and one that `data_files` does not use.
+complete manifest and all after it are the state. The data files are Parquet with columns of
+`points.POINTS` and one that `data_files` does not use. Those of kraft before it knew units lack
+``unit`` and ``bigger_is_better``: their values are seconds.
 """
 
 from __future__ import annotations
@@ -15,14 +16,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import msgspec
-import pyarrow as pa
 import pyarrow.dataset as ds
-import pyarrow.parquet as pq
 
 from kraft.errors import StorageError
-from kraft.regression.data_files import RunEntry, write_file
+from kraft.regression.data_files import RunEntry, read_files, write_file
 from kraft.regression.ingest import AddedRuns, StagedRuns, add_staged, staging_directory
-from kraft.regression.points import POINTS
 from kraft.regression.store import load_state
 from kraft.regression.store_location import StoreLocation
 
@@ -72,20 +70,18 @@ def convert_store(earlier: str | os.PathLike[str], store: str | os.PathLike[str]
         for file, runs in runs_of.items():
             new = [run for run in runs if run.run_id not in known]
             if new:
-                staged.append(_staged(root / file, new, location))
+                staged.append(_staged(StoreLocation.of(root), file, new, location))
         added = add_staged(staged, state)
     skipped = sum(map(len, runs_of.values())) - sum(len(each.runs) for each in staged)
     return replace(added, duplicates=added.duplicates + skipped)
 
 
-def _staged(file: Path, runs: list[_EarlierRun], location: StoreLocation) -> StagedRuns:
+def _staged(
+    earlier: StoreLocation, file: str, runs: list[_EarlierRun], location: StoreLocation
+) -> StagedRuns:
     """Write the points of these runs in an earlier data file as a data file."""
-    table = pq.read_table(
-        file,
-        columns=POINTS.names,
-        filters=ds.field("run_id").isin([run.run_id for run in runs]),
-        read_dictionary=[field.name for field in POINTS if pa.types.is_string(field.type)],
-    )
+    wanted = ds.field("run_id").isin([run.run_id for run in runs])
+    table = read_files(earlier, [file], filters=wanted, categorical=True)
     entries = [_entry(run) for run in runs]
     return StagedRuns(entries, write_file(table, location, entries))
 

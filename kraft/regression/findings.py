@@ -1,8 +1,8 @@
 """Results of an analysis: change points, drifts, changes of variance, comparisons, scaling laws.
 
 Values without behaviour. `series_analysis`, `comparison` and `scaling` create them, also in Spark's
-workers; the reports read them. Ratios are new / old of a value where smaller is better: 1.10 is 10
-% slower.
+workers; the reports read them. Ratios are new / old: 1.10 is 10 % more. More is worse, unless the
+`metric` says that bigger is better.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from kraft.regression.points import Series, SeriesKey
+from kraft.regression.points import SECONDS, BenchmarkMetric, Series, SeriesKey
 from kraft.regression.settings import AnalysisSettings
 
 
@@ -38,6 +38,11 @@ class Ratio:
     high: float
 
 
+def _kind(ratio: Ratio, metric: BenchmarkMetric) -> ChangeKind:
+    worse = metric.worsening(ratio.value) > 1
+    return ChangeKind.REGRESSION if worse else ChangeKind.IMPROVEMENT
+
+
 @dataclass(frozen=True)
 class ChangePoint:
     """One change in one history; `index` is the first run of the new level."""
@@ -59,10 +64,16 @@ class ChangePoint:
     ratio: Ratio
     p_value: float
     q_value: float  # p value corrected for all tests of the analysis
+    metric: BenchmarkMetric = SECONDS
 
     @property
     def kind(self) -> ChangeKind:
-        return ChangeKind.REGRESSION if self.ratio.value > 1 else ChangeKind.IMPROVEMENT
+        return _kind(self.ratio, self.metric)
+
+    @property
+    def worsening(self) -> float:
+        """Return how much worse it became: 1.10 is 10 % slower."""
+        return self.metric.worsening(self.ratio.value)
 
     @property
     def same_commit(self) -> bool:
@@ -91,10 +102,16 @@ class Drift:
     ratio: Ratio
     p_value: float
     q_value: float
+    metric: BenchmarkMetric = SECONDS
 
     @property
     def kind(self) -> ChangeKind:
-        return ChangeKind.REGRESSION if self.ratio.value > 1 else ChangeKind.IMPROVEMENT
+        return _kind(self.ratio, self.metric)
+
+    @property
+    def worsening(self) -> float:
+        """Return how much worse it became: 1.10 is 10 % slower."""
+        return self.metric.worsening(self.ratio.value)
 
 
 @dataclass(frozen=True)
@@ -141,12 +158,13 @@ class SeriesFinding:
     ended: bool = False  # newer runs of its suite do not contain it
     renamed_to: str | None = None  # display name of the series that continues it
     series: Series | None = None  # kept if a report draws it
+    metric: BenchmarkMetric = SECONDS
 
     @property
-    def ratios(self) -> list[float]:
-        """Return new / old of each change point and drift."""
-        points = [point.ratio.value for point in self.change_points]
-        return points + [drift.ratio.value for drift in self.drifts]
+    def worsenings(self) -> list[float]:
+        """Return how much worse each change point and drift made it: 1.10 is 10 % slower."""
+        points = [point.worsening for point in self.change_points]
+        return points + [drift.worsening for drift in self.drifts]
 
 
 @dataclass(frozen=True)
@@ -181,6 +199,7 @@ class Comparison:
     is_regression: bool  # significant, and beyond the threshold
     is_improvement: bool
     note: str = ""  # why there is no result, or its limitation
+    metric: BenchmarkMetric = SECONDS
 
 
 @dataclass(frozen=True)
@@ -197,13 +216,13 @@ class Analysis:
     def change_points(self) -> list[ChangePoint]:
         """Return all change points, worst regression first."""
         found = [point for each in self.series for point in each.change_points]
-        return sorted(found, key=lambda point: -point.ratio.value)
+        return sorted(found, key=lambda point: -point.worsening)
 
     @property
     def drifts(self) -> list[Drift]:
         """Return all drifts, worst regression first."""
         found = [drift for each in self.series for drift in each.drifts]
-        return sorted(found, key=lambda drift: -drift.ratio.value)
+        return sorted(found, key=lambda drift: -drift.worsening)
 
     @property
     def variance_changes(self) -> list[VarianceChange]:

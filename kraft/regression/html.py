@@ -60,7 +60,7 @@ class _Page:
         self.points = analysis.change_points
         self.data: dict[str, dict[str, Any]] = {}
         drawable = [each for each in analysis.series if each.series is not None and each.run_count]
-        drawable.sort(key=lambda each: -max(each.ratios, default=-1))
+        drawable.sort(key=lambda each: -max(each.worsenings, default=-1))
         self.drawn = drawable[:MOST_DRAWN]
         self.left_out = len(drawable) - len(self.drawn)
         self.sections = {each.key: f"series-{place}" for place, each in enumerate(self.drawn)}
@@ -157,7 +157,7 @@ class _Page:
         rows = "\n".join(self.change_row(point) for point in self.points[:MOST_ROWS])
         return (
             '<section class="overview">\n<h2>Changes</h2>\n<p class="quiet">Each change at '
-            "the time of its first run; above the line is slower. A click leads to its history."
+            "the time of its first run; above the line is worse. A click leads to its history."
             "</p>\n"
             '<div class="plot" data-kind="overview" data-of="overview" role="img" '
             'aria-label="Every change over time"></div>\n'
@@ -167,7 +167,9 @@ class _Page:
 
     def change_row(self, point: ChangePoint) -> str:
         name = self.names(point.key)
-        old, new = report_text.pair_text(point.mean_before, point.mean_after, point.statistic)
+        old, new = report_text.pair_text(
+            point.mean_before, point.mean_after, point.statistic, point.metric
+        )
         kind = report_text.kind_text(point.kind)
         cells = [
             self.name_cell(point.key),
@@ -176,7 +178,7 @@ class _Page:
                 f'<span class="quiet">{report_text.interval_text(point.ratio)}</span>',
                 key=point.ratio.value,
             ),
-            _cell(f"{old} → {new}", key=point.mean_after),
+            _cell(f"{_text(old)} → {_text(new)}", key=point.mean_after),
             _cell(report_text.date_text(point.time_us), key=str(point.time_us).zfill(20)),
             _cell(self.commits(point), key=point.commit_after or ""),
             _cell(_text(report_text.p_text(point.p_value)), key=point.p_value),
@@ -247,7 +249,8 @@ class _Page:
             finding.key.suite,
             finding.key.machine,
             report_text.counted(finding.run_count, "run"),
-            f"last {report_text.value_text(finding.last_value, self.statistic)}",
+            f"last {report_text.value_text(finding.last_value, self.statistic, finding.metric)}",
+            *filter(None, [report_text.direction_text(finding.metric)]),
         ]
         if finding.noise == finding.noise:
             facts.append(f"noise {finding.noise * 100:.2g} %")
@@ -279,14 +282,18 @@ class _Page:
         )
 
     def change(self, point: ChangePoint) -> str:
-        old, new = report_text.pair_text(point.mean_before, point.mean_after, point.statistic)
+        old, new = report_text.pair_text(
+            point.mean_before, point.mean_after, point.statistic, point.metric
+        )
         kind = report_text.kind_text(point.kind)
         sign = "▲" if point.kind is ChangeKind.REGRESSION else "▼"
         return (
-            f'<li class="{kind}"><strong>{sign} {report_text.change_text(point.ratio.value)} {kind}'
-            f"</strong><span>{report_text.interval_text(point.ratio)}</span>"
-            f"<span>{old} → {new}</span><span>since {report_text.time_text(point.time_us)}, "
-            f"run {point.index + 1}</span><span>{self.commits(point)}</span>"
+            f'<li class="{kind}"><strong>{sign} {report_text.change_text(point.ratio.value)} '
+            f"{report_text.change_word(point.kind, point.metric)}</strong>"
+            f"<span>{report_text.interval_text(point.ratio)}</span>"
+            f"<span>{_text(old)} → {_text(new)}</span>"
+            f"<span>since {report_text.time_text(point.time_us)}, run {point.index + 1}</span>"
+            f"<span>{self.commits(point)}</span>"
             f'<span class="quiet">p {_text(report_text.p_text(point.p_value))}, '
             f"q {_text(report_text.p_text(point.q_value))}</span></li>"
         )
@@ -297,7 +304,8 @@ class _Page:
             _text, report_text.drift_cells(drift)
         )
         return (
-            f'<li class="{kind}"><strong>slow drift {change} {kind}</strong><span>{interval}</span>'
+            f'<li class="{kind}"><strong>slow drift {change} '
+            f"{report_text.change_word(drift.kind, drift.metric)}</strong><span>{interval}</span>"
             f"<span>{old} → {new}, {slope} per run</span><span>{start} to {end}, runs "
             f"{drift.start_index + 1}-{drift.end_index + 1}</span>"
             f'<span class="commits">{commits}</span><span class="quiet">q {q}</span></li>'
@@ -385,7 +393,8 @@ class _Page:
             _cell(_text(facts), key=facts),
             _cell(f"{finding.run_count:,}", key=finding.run_count),
             _cell(
-                report_text.value_text(finding.last_value, self.statistic), key=finding.last_value
+                report_text.value_text(finding.last_value, self.statistic, finding.metric),
+                key=finding.last_value,
             ),
             _cell(noise, key=finding.noise),
         ]

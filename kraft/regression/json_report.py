@@ -1,8 +1,8 @@
 """Findings as JSON documents for other programs.
 
 The keys are stable; new ones may be added. Times are ISO 8601 in UTC with microseconds, durations
-are seconds, ratios are new / old of a value where smaller is better. Unknown and non-finite values
-are null.
+are seconds, other values in their ``unit``; ratios are new / old. Unknown and non-finite values are
+null.
 
 An analysis:
 
@@ -23,7 +23,9 @@ An analysis:
 ``machines``           machine -> its description
 ``problems``           skipped input with reasons: texts
 
-Every object with a ``machine`` also has ``project`` and ``branch``, null if unknown.
+Every object with a ``machine`` also has ``project`` and ``branch``, null if unknown. Change points,
+drifts, series and comparisons also have ``unit`` ("s", "B", "ops/s"; "" for a count) and
+``bigger_is_better``.
 
 A change point: ``suite``, ``benchmark``, ``params``, ``machine``, ``statistic``, ``kind``
 ("regression" or "improvement"), ``index``, ``time``, ``run_before``, ``run_after``,
@@ -67,7 +69,7 @@ from kraft.regression.findings import (
     SeriesOutcome,
     VarianceChange,
 )
-from kraft.regression.points import SeriesKey
+from kraft.regression.points import BenchmarkMetric, SeriesKey
 
 
 def as_json(analysis: Analysis) -> dict[str, Any]:
@@ -126,9 +128,14 @@ def _key(key: SeriesKey) -> dict[str, Any]:
     }
 
 
+def _metric(metric: BenchmarkMetric) -> dict[str, Any]:
+    return {"unit": metric.unit, "bigger_is_better": metric.bigger_is_better}
+
+
 def _change_point(point: ChangePoint) -> dict[str, Any]:
     return {
         **_key(point.key),
+        **_metric(point.metric),
         "statistic": point.statistic,
         "kind": point.kind.value,
         "index": point.index,
@@ -153,6 +160,7 @@ def _change_point(point: ChangePoint) -> dict[str, Any]:
 def _drift(drift: Drift) -> dict[str, Any]:
     return {
         **_key(drift.key),
+        **_metric(drift.metric),
         "statistic": drift.statistic,
         "kind": drift.kind.value,
         "start_index": drift.start_index,
@@ -193,6 +201,7 @@ def _variance_change(change: VarianceChange) -> dict[str, Any]:
 def _series(finding: SeriesFinding) -> dict[str, Any]:
     return {
         **_key(finding.key),
+        **_metric(finding.metric),
         "outcome": finding.outcome.value,
         "runs": finding.run_count,
         "first_time": report_text.iso_time(finding.first_time_us) if finding.run_count else None,
@@ -224,6 +233,7 @@ def _scaling(law: ScalingLaw) -> dict[str, Any]:
 def _comparison(comparison: Comparison) -> dict[str, Any]:
     return {
         **_key(comparison.key),
+        **_metric(comparison.metric),
         "statistic": comparison.statistic,
         "runs_base": comparison.runs_base,
         "runs_candidate": comparison.runs_candidate,

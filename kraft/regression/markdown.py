@@ -158,15 +158,17 @@ def _change_points(
     columns += ["change:", "interval:", "old:", "new:", "since", "commits", "q:"]
     rows = []
     for point in points:
-        old, new = report_text.pair_text(point.mean_before, point.mean_after, point.statistic)
+        old, new = report_text.pair_text(
+            point.mean_before, point.mean_after, point.statistic, point.metric
+        )
         rows.append(
             [
                 _code(names(point.key)),
                 *([_code(report_text.machine_text(point.key.machine))] if several else []),
                 f"**{report_text.change_text(point.ratio.value)}**",
                 _escaped(report_text.interval_text(point.ratio)),
-                old,
-                new,
+                _escaped(old),
+                _escaped(new),
                 report_text.date_text(point.time_us),
                 _commits(point, repository),
                 _escaped(report_text.p_text(point.q_value)),
@@ -212,15 +214,17 @@ def _comparisons(
     columns += ["change:", "interval:", "base:", "candidate:", "q:", *(["note"] if noted else [])]
     rows = []
     for each in report_text.worst_first(comparisons, reverse=reverse):
-        base, candidate = report_text.pair_text(each.base, each.candidate, each.statistic)
+        base, candidate = report_text.pair_text(
+            each.base, each.candidate, each.statistic, each.metric
+        )
         rows.append(
             [
                 _code(names(each.key)),
                 *([_code(report_text.machine_text(each.key.machine))] if several else []),
                 f"**{report_text.change_text(report_text.comparison_ratio(each))}**",
                 _escaped(report_text.interval_text(each.ratio)) if each.ratio else "",
-                base,
-                candidate,
+                _escaped(base),
+                _escaped(candidate),
                 _escaped(report_text.p_text(each.q_value)),
                 *([_escaped(each.note)] if noted else []),
             ]

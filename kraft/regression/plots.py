@@ -37,10 +37,13 @@ def history_plot(finding: SeriesFinding, statistic: str) -> dict[str, Any]:
     series = finding.series
     assert series is not None, f"{finding.key.name}: nothing was kept to draw"
     spans = _levels(finding)
-    scale, unit = report_text.unit_of(statistic, float(np.median(np.abs(series.value))))
+    scale, unit = report_text.unit_of(
+        statistic, float(np.median(np.abs(series.value))), series.metric
+    )
     kept = _thinned(series.value, [level.start for level in spans])
     levels = []
     for level in spans:
+        mean = report_text.value_text(level.mean, statistic, series.metric)
         # A level extends to the first run of the next one, so that the steps join.
         last = min(level.stop, len(series) - 1)
         levels.append(
@@ -50,7 +53,7 @@ def history_plot(finding: SeriesFinding, statistic: str) -> dict[str, Any]:
                 "mean": _rounded(level.mean / scale),
                 "kind": report_text.kind_text(level.change.kind) if level.change else "neutral",
                 "change": report_text.change_text(level.change.ratio.value) if level.change else "",
-                "label": f"{level.runs}: mean {report_text.value_text(level.mean, statistic)}",
+                "label": f"{level.runs}: mean {mean}",
             }
         )
     plot: dict[str, Any] = {
@@ -136,15 +139,19 @@ def overview_plot(
     name_of: Callable[[ChangePoint], str],
     section_of: Callable[[ChangePoint], str | None],
 ) -> dict[str, Any]:
-    """Return every change with its time, its ratio and the section that it links to.
+    """Return every change with its time, how much worse it is, and the section that it links to.
 
     ``span_us`` holds the times of the first and the last run of the analysis.
     """
     margin_us = (span_us[1] - span_us[0]) // 50 + 1_000_000
     drawn = [point for point in points if 0 < point.ratio.value < math.inf]
 
-    def bound(value: float, point: ChangePoint) -> float:
-        return _rounded(value if 0 < value < math.inf else point.ratio.value)
+    def bounds(point: ChangePoint) -> list[float]:
+        ends = [
+            value if 0 < value < math.inf else point.ratio.value
+            for value in (point.ratio.low, point.ratio.high)
+        ]
+        return sorted(_rounded(point.metric.worsening(value)) for value in ends)
 
     return {
         "span": [
@@ -152,9 +159,9 @@ def overview_plot(
             report_text.iso_time(span_us[1] + margin_us)[:19],
         ],
         "time": [report_text.iso_time(point.time_us)[:19] for point in drawn],
-        "ratio": [_rounded(point.ratio.value) for point in drawn],
-        "low": [bound(point.ratio.low, point) for point in drawn],
-        "high": [bound(point.ratio.high, point) for point in drawn],
+        "ratio": [_rounded(point.worsening) for point in drawn],
+        "low": [bounds(point)[0] for point in drawn],
+        "high": [bounds(point)[1] for point in drawn],
         "kind": [report_text.kind_text(point.kind) for point in drawn],
         "label": [
             f"{report_text.change_text(point.ratio.value)} {name_of(point)}" for point in drawn

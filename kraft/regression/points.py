@@ -19,7 +19,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-#: One row per run and benchmark. Times are seconds per iteration, as in pytest-benchmark.
+#: One row per run and benchmark. Times are seconds per iteration, as in pytest-benchmark; other
+#: values are in ``unit``.
 POINTS = pa.schema(
     [
         pa.field("run_id", pa.string(), nullable=False),  # hash of the run: 32 hex digits
@@ -53,11 +54,46 @@ POINTS = pa.schema(
         pa.field("extra_info", pa.string(), nullable=False),  # JSON object
         pa.field("machine_info", pa.string(), nullable=False),  # JSON object
         pa.field("source", pa.string(), nullable=False),  # the file it was read from
+        pa.field("unit", pa.string()),  # of the values: s, B, ops/s; null is seconds
+        pa.field("bigger_is_better", pa.bool_()),  # null is false
     ]
 )
 
-#: The columns that a series may analyse; smaller is better in each.
+#: The columns that a series may analyse.
 STATISTICS = ("min", "median", "mean", "max", "instructions")
+
+
+class BenchmarkMetric(NamedTuple):
+    """Unit and direction of a benchmark's values."""
+
+    unit: str = "s"
+    bigger_is_better: bool = False
+
+    @classmethod
+    def of(cls, unit: str | None, bigger_is_better: bool | None) -> BenchmarkMetric:
+        """Return the metric of a point's columns, either of which may be null.
+
+        Without a direction, bigger is better for a rate (``ops/s``, ``MB/s``) and for nothing else.
+        """
+        name = "s" if unit is None else unit
+        bigger = name.endswith("/s") if bigger_is_better is None else bigger_is_better
+        return cls(name, bool(bigger))
+
+    def worsening(self, ratio: float) -> float:
+        """Return the ratio new / old, inverted if bigger is better: above 1 is worse."""
+        if not self.bigger_is_better:
+            return ratio
+        return 1 / ratio if ratio else float("inf")
+
+
+#: The metric of times, and of every point without a unit.
+SECONDS = BenchmarkMetric()
+
+#: The metric of ``instructions``.
+INSTRUCTIONS = BenchmarkMetric("")
+
+#: The columns of `POINTS` that hold a point's metric.
+METRIC_COLUMNS = list(BenchmarkMetric._fields)
 
 
 class SeriesKey(NamedTuple):
@@ -95,6 +131,7 @@ class Series:
     value: NDArray[np.float64]
     rounds: list[NDArray[np.float64]] | None = None
     place: NDArray[np.int64] | None = None
+    metric: BenchmarkMetric = SECONDS  # of its newest run
 
     def __post_init__(self) -> None:
         count = len(self.value)

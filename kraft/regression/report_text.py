@@ -26,7 +26,7 @@ from kraft.regression.findings import (
     SeriesOutcome,
     VarianceChange,
 )
-from kraft.regression.points import SeriesKey
+from kraft.regression.points import SECONDS, BenchmarkMetric, SeriesKey
 
 #: Marks a change whose two sides measured one commit.
 SAME_CODE = "same code on both sides"
@@ -34,20 +34,31 @@ SAME_CODE = "same code on both sides"
 _SECONDS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
 _COUNTS = ((1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
 _PLAIN = ((1.0, ""),)
+#: Units that take a prefix without a space: MB, kHz; and those that take none.
+_PREFIXED = ("B", "B/s", "Hz", "b/s")
+_UNSCALED = ("%", "percent")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # Below this relative difference, three digits could show two values as equal.
 _CLOSE = 0.02
 
 
-def unit_of(statistic: str, value: float) -> tuple[float, str]:
+def unit_of(statistic: str, value: float, metric: BenchmarkMetric = SECONDS) -> tuple[float, str]:
     """Return the scale and the unit that show a value: (0.001, "ms") for 0.0123 s.
 
-    Times are in seconds; ``instructions`` are counts; an ``exponent`` has no unit.
+    ``instructions`` are counts, whatever the metric; an ``exponent`` has no unit.
     """
+    units: Sequence[tuple[float, str]]
     if statistic == "exponent":
-        units: tuple[tuple[float, str], ...] = _PLAIN
+        units = _PLAIN
+    elif statistic == "instructions":
+        units = _COUNTS
+    elif metric.unit == "s":
+        units = _SECONDS
+    elif metric.unit in _UNSCALED:
+        units = ((1.0, metric.unit),)
     else:
-        units = _COUNTS if statistic == "instructions" else _SECONDS
+        space = "" if metric.unit in _PREFIXED else " "
+        units = [(scale, f"{prefix}{space}{metric.unit}".strip()) for scale, prefix in _COUNTS]
     # A value that rounds to 1000 of a unit is shown as 1.00 of the next one.
     for scale, unit in units:
         if abs(value) >= 0.9995 * scale:
@@ -55,17 +66,21 @@ def unit_of(statistic: str, value: float) -> tuple[float, str]:
     return units[-1]
 
 
-def value_text(value: float, statistic: str, *, digits: int = 3) -> str:
+def value_text(
+    value: float, statistic: str, metric: BenchmarkMetric = SECONDS, *, digits: int = 3
+) -> str:
     """Return a value with its unit and ``digits`` significant digits: ``12.3 ms``, ``1.23 M``."""
     if not math.isfinite(value):
         return "-"
-    return _in_unit(value, *unit_of(statistic, value), digits)
+    return _in_unit(value, *unit_of(statistic, value, metric), digits)
 
 
-def pair_text(old: float, new: float, statistic: str) -> tuple[str, str]:
+def pair_text(
+    old: float, new: float, statistic: str, metric: BenchmarkMetric = SECONDS
+) -> tuple[str, str]:
     """Return two values in one unit, with enough digits to distinguish them."""
     finite = [abs(value) for value in (old, new) if math.isfinite(value)]
-    scale, unit = unit_of(statistic, max(finite, default=0.0))
+    scale, unit = unit_of(statistic, max(finite, default=0.0), metric)
     close = old != 0 and abs(new / old - 1) < _CLOSE
     first, second = (
         _in_unit(value, scale, unit, 4 if close else 3) if math.isfinite(value) else "-"
@@ -170,7 +185,7 @@ VARIANCE_COLUMNS = ("since", "commits", "noise before", "noise after", "q")
 
 def drift_cells(drift: Drift) -> list[str]:
     """Return the texts of `DRIFT_COLUMNS`."""
-    old, new = pair_text(drift.mean_before, drift.mean_after, drift.statistic)
+    old, new = pair_text(drift.mean_before, drift.mean_after, drift.statistic, drift.metric)
     return [
         date_text(drift.start_time_us),
         "ongoing" if drift.is_ongoing else date_text(drift.end_time_us),
@@ -227,6 +242,20 @@ def exponent_pair(point: ChangePoint) -> tuple[str, str]:
 def kind_text(kind: ChangeKind) -> str:
     """Return ``slower`` or ``faster``, for counts as well."""
     return "slower" if kind is ChangeKind.REGRESSION else "faster"
+
+
+def change_word(kind: ChangeKind, metric: BenchmarkMetric) -> str:
+    """Return ``slower`` or ``faster`` for times, counts of instructions and rates; ``worse`` or
+    ``better`` for other units.
+    """
+    if metric.unit in ("s", "") or metric.unit.endswith("/s"):
+        return kind_text(kind)
+    return "worse" if kind is ChangeKind.REGRESSION else "better"
+
+
+def direction_text(metric: BenchmarkMetric) -> str:
+    """Return ``bigger is better``; nothing for a metric where smaller is better."""
+    return "bigger is better" if metric.bigger_is_better else ""
 
 
 def printable(text: str) -> str:
@@ -332,10 +361,12 @@ def comparison_ratio(comparison: Comparison) -> float:
 
 
 def worst_first(comparisons: Iterable[Comparison], *, reverse: bool = False) -> list[Comparison]:
-    """Return the comparisons sorted by ratio; those without one are last in either direction."""
+    """Return the comparisons sorted by how much worse the candidate is; those without a ratio are
+    last in either direction.
+    """
 
     def place(each: Comparison) -> tuple[bool, float]:
-        ratio = comparison_ratio(each)
+        ratio = each.metric.worsening(comparison_ratio(each))
         return math.isnan(ratio), ratio if reverse else -ratio
 
     return sorted(comparisons, key=place)

@@ -10,6 +10,12 @@ on. ``datetime`` is UTC, without a zone up to 4.0 and with one from 5.0 on; a ze
 omitted. ``stats.data`` holds the rounds if the user saved them. All versions write ``NaN`` and
 ``Infinity``, which JSON does not allow, and ``UNSERIALIZABLE[...]`` for values that JSON cannot
 express.
+
+The files of other tools are first converted to this format (`kraft.regression.sources`). Their
+documents have three more fields: ``converted_from`` (the original file, for messages and
+`BenchmarkRun.source`), ``run_id``, and in the ``extra_info`` of a benchmark ``metric``: an object
+with the ``unit`` of its values, and ``bigger_is_better`` if the unit does not decide it. Any
+project may add such a ``metric`` to a benchmark whose values are not seconds.
 """
 
 from __future__ import annotations
@@ -36,6 +42,8 @@ _MINUTE_US = 60_000_000
 #: Texts that pytest-benchmark writes for an unknown commit or branch.
 _NO_COMMIT = ("", "unversioned", "unknown")
 _NO_BRANCH = ("", "(unknown)", "(detached head)")
+#: A unit is part of texts and pages: no spaces, no markup.
+_UNIT = re.compile(r"[A-Za-z0-9%/_.^*-]{0,24}")
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
 _Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 62)]
@@ -71,6 +79,8 @@ class _Document(msgspec.Struct):
     machine_info: msgspec.Raw
     datetime: str
     commit_info: msgspec.Raw = msgspec.Raw(b"null")
+    converted_from: str | None = None
+    run_id: str | None = None
     version: str | None = None
 
 
@@ -103,6 +113,7 @@ def read_run(data: bytes, source: str, *, ignore_node: bool = False) -> Benchmar
 
 def _run(data: bytes, source: str, ignore_node: bool) -> BenchmarkRun:
     document = _document(data, source)
+    source = document.converted_from or source
     identity, machine, machine_info = _machine(bytes(document.machine_info), ignore_node)
     commit = _commit(document.commit_info)
     time_us = _time_us(document.datetime)
@@ -115,8 +126,9 @@ def _run(data: bytes, source: str, ignore_node: bool) -> BenchmarkRun:
     rows = [_statistics_of(benchmark.stats) for benchmark in given]
     statistics: NDArray[np.float64] = np.array(rows, np.float64)  # None becomes NaN
     statistics = statistics.reshape(len(given), len(STATISTIC_COLUMNS))
-    run_id = _run_id(time_us, identity, commit.id, given, names, statistics)
-    reasons = _reasons(given, names, statistics)
+    run_id = document.run_id or _run_id(time_us, identity, commit.id, given, names, statistics)
+    extra = [_extra_info(bytes(benchmark.extra_info)) for benchmark in given]
+    reasons = _reasons(given, names, statistics, extra, document.converted_from is not None)
     problems = [Problem(source, f"{given[at].fullname}: {why}") for at, why in reasons.items()]
     if not given:
         problems.append(Problem(source, "the file contains no benchmarks"))
@@ -124,9 +136,9 @@ def _run(data: bytes, source: str, ignore_node: bool) -> BenchmarkRun:
         kept = [at for at in range(len(given)) if at not in reasons]
         given = [given[at] for at in kept]
         names = [names[at] for at in kept]
+        extra = [extra[at] for at in kept]
         statistics = statistics[kept]
     _complete(statistics, given)
-    extra = [_extra_info(bytes(benchmark.extra_info)) for benchmark in given]
     return BenchmarkRun(
         run_id=run_id,
         source=source,
@@ -147,10 +159,12 @@ def _run(data: bytes, source: str, ignore_node: bool) -> BenchmarkRun:
         rounds=[benchmark.stats.rounds for benchmark in given],
         iterations=[benchmark.stats.iterations for benchmark in given],
         statistics=statistics,
-        instructions=[instructions for _, instructions in extra],
+        instructions=[each.instructions for each in extra],
         # `_reasons` omitted every benchmark with a round that is None.
         values=[benchmark.stats.data for benchmark in given],  # type: ignore[misc]
-        extra_info=[text for text, _ in extra],
+        extra_info=[each.text for each in extra],
+        unit=[each.unit for each in extra],
+        bigger_is_better=[each.bigger_is_better for each in extra],
         problems=tuple(problems),
     )
 
@@ -174,16 +188,37 @@ def _document(data: bytes, source: str) -> _Document:
 
 
 def _reasons(
-    given: list[_Benchmark], names: list[_Name], statistics: NDArray[np.float64]
+    given: list[_Benchmark],
+    names: list[_Name],
+    statistics: NDArray[np.float64],
+    extra: list[_ExtraInfo],
+    is_converted: bool,
 ) -> dict[int, str]:
-    """Return the reason for each invalid benchmark, by its index."""
+    """Return the reason for each invalid benchmark, by its index.
+
+    Other tools do not write every statistic: of a converted file one is enough.
+    """
     reasons: dict[int, str] = {}
-    for column in ("min", "mean"):
-        times = statistics[:, STATISTIC_COLUMNS.index(column)]
-        for at in map(int, np.flatnonzero(~(np.isfinite(times) & (times > 0)))):
-            value = float(times[at])
-            what = "NaN or infinite" if not math.isfinite(value) else f"{value!r} seconds"
+    is_time = np.array([each.unit in (None, "s") for each in extra], np.bool_)
+    columns = ["min", "mean", "median"] if is_converted else ["min", "mean"]
+    values = statistics[:, [STATISTIC_COLUMNS.index(column) for column in columns]]
+    good = np.isfinite(values) & ((values > 0) | ((values == 0) & ~is_time[:, None]))
+    absent = np.isnan(values) & is_converted
+    for place, column in enumerate(columns):
+        for at in map(int, np.flatnonzero(~(good[:, place] | absent[:, place]))):
+            value = float(values[at, place])
+            unit = "seconds" if is_time[at] else extra[at].unit
+            what = "NaN or infinite" if not math.isfinite(value) else f"{value!r} {unit}".rstrip()
             reasons.setdefault(at, f"its {column} is {what}")
+    for at in map(int, np.flatnonzero(absent.all(axis=1))):
+        reasons.setdefault(at, "it has no value")
+    for at, each in enumerate(extra):
+        if each.unit is not None and not _UNIT.fullmatch(each.unit):
+            reasons.setdefault(
+                at,
+                f"its unit {each.unit[:40]!r} is not one of at most 24 letters, digits and % / _ . "
+                "^ * -",
+            )
     for at, benchmark in enumerate(given):
         rounds = benchmark.stats.data
         if rounds is not None and None in rounds:
@@ -202,7 +237,7 @@ def _complete(statistics: NDArray[np.float64], given: list[_Benchmark]) -> None:
     mean, ops, total = (
         statistics[:, STATISTIC_COLUMNS.index(name)] for name in ("mean", "ops", "total")
     )
-    np.divide(1.0, mean, out=ops, where=np.isnan(ops))
+    np.divide(1.0, mean, out=ops, where=np.isnan(ops) & (mean > 0))
     for at in map(int, np.flatnonzero(np.isnan(total))):
         stats = given[at].stats
         if stats.data:
@@ -259,13 +294,16 @@ def _machine(raw: bytes, ignore_node: bool) -> tuple[str, str, str]:
     cpu = info.get("cpu")
     cpu = cpu if isinstance(cpu, dict) else {}
     brand = cpu.get("brand_raw") or cpu.get("brand") or info.get("processor") or ""
-    python = ".".join(str(info.get("python_version", "")).split(".")[:2])
+    # Other tools run on other runtimes; their converters write these two fields.
+    runtime = info.get("python_implementation", info.get("runtime"))
+    version = info.get("python_version", info.get("runtime_version", ""))
+    python = ".".join(str(version).split(".")[:2])
     kind = [
         brand,
         cpu.get("count"),
         info.get("machine"),
         info.get("system"),
-        info.get("python_implementation"),
+        runtime,
         python,
     ]
     node = info.get("node")
@@ -336,17 +374,32 @@ def _time_us(text: str) -> int | None:
     return (time - _EPOCH) // _MICROSECOND
 
 
+class _ExtraInfo(NamedTuple):
+    text: str  # JSON on one line
+    instructions: float | None = None
+    unit: str | None = None
+    bigger_is_better: bool | None = None
+
+
 @lru_cache(maxsize=1 << 16)
-def _extra_info(raw: bytes) -> tuple[str, float | None]:
-    """Return extra_info as JSON on one line, and the instruction count in it, None without one."""
+def _extra_info(raw: bytes) -> _ExtraInfo:
+    """Parse the extra_info of a benchmark; of invalid fields only the text is kept."""
     info: Any = msgspec.json.decode(raw)
     if not isinstance(info, dict):
-        return "{}", None
+        return _ExtraInfo("{}")
     count = info.get("instructions")
     instructions = None
     if isinstance(count, (int, float)) and not isinstance(count, bool) and abs(count) < 1 << 62:
         instructions = float(count)
-    return msgspec.json.format(raw, indent=-1).decode(), instructions
+    metric = info.get("metric")
+    metric = metric if isinstance(metric, dict) else {}
+    unit, bigger = metric.get("unit"), metric.get("bigger_is_better")
+    return _ExtraInfo(
+        msgspec.json.format(raw, indent=-1).decode(),
+        instructions,
+        unit if isinstance(unit, str) else None,
+        bigger if isinstance(bigger, bool) else None,
+    )
 
 
 def _run_id(

@@ -28,14 +28,16 @@ from kraft.regression.commit_order import (
     order_runs,
     runs_in_scope,
 )
+from kraft.regression.points import METRIC_COLUMNS
 from kraft.regression.result_files import find_files
-from kraft.regression.results import read_run
 from kraft.regression.runs import BenchmarkRun, points_table
+from kraft.regression.sources.conversion import ResultReading, read_runs
 from kraft.regression.store import list_runs, read_table
 
 _KEY = comparison.KEY
 _BENCHMARK_KEY = [name for name in _KEY if name != "project"]
 _MAIN = Scope()
+_DETECTED = ResultReading()
 
 
 def is_path(name: str) -> bool:
@@ -58,7 +60,7 @@ def files_of(name: str) -> list[tuple[str, int]]:
 
 
 def runs_of(
-    paths: Sequence[str], *, strict: bool = False, ignore_node: bool = False
+    paths: Sequence[str], reading: ResultReading = _DETECTED, *, strict: bool = False
 ) -> tuple[pa.Table, list[str]]:
     """Return the points of these files, oldest run first, and the skipped input with path and
     reason.
@@ -70,15 +72,15 @@ def runs_of(
     for path in paths:
         try:
             with open(path, "rb") as file:
-                run = read_run(file.read(), path, ignore_node=ignore_node)
+                found = read_runs(file.read(), path, reading)
         except BenchmarkFileError as error:
             problems.append(str(error))
             continue
         except OSError as error:
             problems.append(f"{path}: cannot be read: {error.strerror or error}")
             continue
-        problems += [f"{problem.path}: {problem.reason}" for problem in run.problems]
-        runs.append(run)
+        problems += [f"{each.path}: {each.reason}" for run in found for each in run.problems]
+        runs += found
     raise_on_problems(problems, count=len(runs), strict=strict)
     return points_table(sorted(runs, key=lambda run: (run.time_us, run.run_id))), problems
 
@@ -131,7 +133,7 @@ class RunSelection:
 
         Raises InvalidRequestError if no run matches, or if the digits match several commits.
         """
-        light = [*_KEY, "run_id", "time", "commit", "commit_time", "parents"]
+        light = [*_KEY, *METRIC_COLUMNS, "run_id", "time", "commit", "commit_time", "parents"]
         order = self._order(store, before, scope) if self.last else None
         wanted = pa.array(self._named(store), pa.string()) if order is None else order
         if order is not None:

@@ -8,6 +8,7 @@ plain strings, the descriptions of a large store would take ten times the space 
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -20,7 +21,8 @@ from numpy.typing import NDArray
 
 from kraft.regression.points import POINTS
 
-#: The columns of `BenchmarkRun.statistics` in seconds (ops: 1/s); NaN where a version omits one.
+#: The columns of `BenchmarkRun.statistics` in seconds (ops: 1/s) or in the unit of the point; NaN
+#: where a version omits one.
 STATISTIC_COLUMNS = (
     "min",
     "max",
@@ -44,6 +46,8 @@ _PER_POINT = (
     "iterations",
     "instructions",
     "extra_info",
+    "unit",
+    "bigger_is_better",
 )
 
 
@@ -81,10 +85,24 @@ class BenchmarkRun:
     extra_info: list[str]
     problems: tuple[Problem, ...] = ()
     parents: list[str] | None = None
+    unit: list[str | None] = dataclasses.field(
+        default_factory=list
+    )  # None is seconds; empty: all are
+    bigger_is_better: list[bool | None] = dataclasses.field(default_factory=list)
 
     def __post_init__(self) -> None:
         assert self.statistics.shape == (len(self), len(STATISTIC_COLUMNS))
-        lengths = {len(self.benchmark), len(self.params), len(self.values), len(self.extra_info)}
+        if not self.unit:
+            object.__setattr__(self, "unit", [None] * len(self))
+            object.__setattr__(self, "bigger_is_better", [None] * len(self))
+        lengths = {
+            len(self.unit),
+            len(self.bigger_is_better),
+            len(self.benchmark),
+            len(self.params),
+            len(self.values),
+            len(self.extra_info),
+        }
         assert lengths <= {len(self)}, f"{self.source}: columns of different lengths"
 
     def __len__(self) -> int:

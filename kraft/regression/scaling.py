@@ -72,10 +72,12 @@ def _sized(
     series: Iterable[Series], size_param: str | None
 ) -> Iterator[tuple[SeriesKey, str, dict[float, Series]]]:
     """Yield benchmarks with enough sizes: the key without the size, its name, and size -> series,
-    sorted.
+    sorted. A law describes costs: series where bigger is better have none.
     """
     found: dict[tuple[SeriesKey, str], dict[float, Series]] = {}
     for each in series:
+        if each.metric.bigger_is_better:
+            continue
         params = json.loads(each.key.params)
         for name, size in params.items():
             is_number = isinstance(size, int | float) and not isinstance(size, bool)

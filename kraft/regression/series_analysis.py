@@ -119,6 +119,7 @@ def describe(
                 ),
                 p_value=each.p_value,
                 q_value=each.p_value,
+                metric=series.metric,
             )
         )
     return tuple(points)
@@ -147,6 +148,7 @@ def _drift(series: Series, ramp: Ramp, settings: AnalysisSettings) -> Drift:
         ratio=Ratio(value, max(value - width, 0.0), value + width),
         p_value=ramp.p_value,
         q_value=ramp.p_value,
+        metric=series.metric,
     )
 
 
@@ -190,6 +192,7 @@ def _finding(
         change_points=points,
         drifts=drifting,
         variance_changes=scattering,
+        metric=series.metric,
     )
 
 

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from kraft.regression import scaling, series_analysis
 from kraft.regression.findings import ScalingLaw, SeriesFinding
-from kraft.regression.points import Series, SeriesKey
+from kraft.regression.points import METRIC_COLUMNS, Series, SeriesKey
 from kraft.regression.series import series_of
 from kraft.regression.settings import AnalysisSettings
 
@@ -106,7 +106,7 @@ def series_rows(rows: pa.Table) -> Iterator[tuple[SeriesKey, pa.Table]]:
 
 def columns(settings: AnalysisSettings, *, rounds: bool = True) -> list[str]:
     """Return the columns of `points.POINTS` that an analysis needs in addition to the keys."""
-    names = ["run_id", "time", "commit", settings.statistic]
+    names = ["run_id", "time", "commit", *METRIC_COLUMNS, settings.statistic]
     # The rounds are times; an analysis of instructions does not use them.
     return [*names, "values"] if rounds and settings.statistic != "instructions" else names
 
@@ -115,7 +115,8 @@ def prepared(points: pa.Table, settings: AnalysisSettings) -> pa.Table:
     """Return a table with `columns` as input of `analyse_rows`, at most `MOST_ROUNDS` rounds per
     run.
     """
-    names = [*KEY, "run_id", "time", "commit"]
+    metric = [name for name in METRIC_COLUMNS if name in points.column_names]
+    names = [*KEY, "run_id", "time", "commit", *metric]
     rows = points.select(names).append_column("value", points[settings.statistic])
     if "values" in points.column_names:
         rows = rows.append_column("rounds", _thinned(points["values"].combine_chunks()))

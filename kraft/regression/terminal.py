@@ -98,7 +98,9 @@ def _change_points(
     columns += ["since", "commits", "old", "new", "change %", "interval", "p", "q"]
     rows = []
     for point in points:
-        old, new = report_text.pair_text(point.mean_before, point.mean_after, point.statistic)
+        old, new = report_text.pair_text(
+            point.mean_before, point.mean_after, point.statistic, point.metric
+        )
         rows.append(
             [
                 names(point.key),
@@ -150,7 +152,9 @@ def _comparisons(
     columns += ["note"] if noted else []
     rows = []
     for each in report_text.worst_first(comparisons, reverse=kind is ChangeKind.IMPROVEMENT):
-        base, candidate = report_text.pair_text(each.base, each.candidate, each.statistic)
+        base, candidate = report_text.pair_text(
+            each.base, each.candidate, each.statistic, each.metric
+        )
         rows.append(
             [
                 names(each.key),

@@ -15,6 +15,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from kraft.regression import comparison
 from kraft.regression.findings import Comparison
+from kraft.regression.points import METRIC_COLUMNS
 from kraft.regression.run_selection import raise_on_problems
 from kraft.regression.settings import AnalysisSettings
 from kraft.spark.finding_rows import from_rows, schema_of, to_rows
@@ -31,6 +32,7 @@ def compare(
     """
     needed = [
         *_BENCHMARK,
+        *METRIC_COLUMNS,
         "machine",
         "project",
         "run_id",

@@ -17,7 +17,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from kraft.regression.commit_order import RunInfo, RunLike, glob_pattern
 from kraft.regression.findings import ScalingLaw
-from kraft.regression.points import Series, SeriesKey
+from kraft.regression.points import METRIC_COLUMNS, Series, SeriesKey
 from kraft.regression.settings import AnalysisSettings
 from kraft.regression.table_analysis import (
     BENCHMARK,
@@ -124,7 +124,7 @@ class FrameSource:
 def _selected(points: DataFrame, settings: AnalysisSettings, *, rounds: bool = True) -> DataFrame:
     """Return the needed columns, under the names that `table_analysis.analyse_rows` expects."""
     names = columns(settings, rounds=rounds)
-    selected = [F.col(name) for name in [*KEY, "run_id", "time", "commit"]]
+    selected = [F.col(name) for name in [*KEY, "run_id", "time", "commit", *METRIC_COLUMNS]]
     selected.append(F.col(settings.statistic).alias("value"))
     if "values" in names:
         saved = F.col("values")

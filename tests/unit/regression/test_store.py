@@ -26,7 +26,7 @@ from kraft.regression import ingest as ingest_module
 from kraft.regression.data_files import hash_ranges, series_hash
 from kraft.regression.earlier_store import convert_store
 from kraft.regression.ingest import IngestReport, StrictIngestError, ingest
-from kraft.regression.points import POINTS
+from kraft.regression.points import METRIC_COLUMNS, POINTS
 from kraft.regression.store import (
     CommitConflictError,
     commit,
@@ -419,10 +419,12 @@ def test_a_store_gets_columns_that_it_lacks_and_keeps_those_of_others(tmp_path: 
     hourly(tmp_path / "runs", 2)
     ingest([tmp_path / "runs"], tmp_path / "full")
     table = pq.read_table(next((tmp_path / "full").glob("*.parquet")))
-    table = table.drop_columns(["parents"]).append_column("note", np.array(["x"] * 4))
+    table = table.drop_columns(["parents", *METRIC_COLUMNS])
+    table = table.append_column("note", np.array(["x"] * 4))
     write_deltalake(str(store), table)
 
-    assert read_table(store)["parents"].null_count == 4
+    for name in ("parents", *METRIC_COLUMNS):
+        assert read_table(store)[name].null_count == 4
     hourly(tmp_path / "bare", 1, first=2, keep_values=False)
     assert ingest([tmp_path / "bare"], store).runs_added == 1
     hourly(tmp_path / "runs", 1, first=2)
@@ -488,6 +490,18 @@ def test_a_store_of_an_earlier_kraft_is_copied(tmp_path: Path) -> None:
     assert [run.digest for run in list_runs(tmp_path / "store")] == [
         run.digest for run in list_runs(tmp_path / "fresh")
     ]
+
+
+def test_a_copy_keeps_units_and_directions(tmp_path: Path) -> None:
+    shutil.copytree(EARLIER, tmp_path / "earlier")
+    for path in (tmp_path / "earlier" / "data").rglob("*.parquet"):
+        table = pq.ParquetFile(path).read()
+        table = table.append_column("unit", [["ops"] * table.num_rows])
+        table = table.append_column("bigger_is_better", [[True] * table.num_rows])
+        pq.write_table(table, path)
+    convert_store(tmp_path / "earlier", tmp_path / "store")
+    found = read_table(tmp_path / "store", columns=METRIC_COLUMNS).to_pylist()
+    assert found == [{"unit": "ops", "bigger_is_better": True}] * 6
 
 
 def test_a_copy_can_be_repeated(tmp_path: Path) -> None:

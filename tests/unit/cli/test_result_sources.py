@@ -1,0 +1,128 @@
+"""``kraft bench ingest`` and ``kraft regress`` with the files of other tools, as typed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.cli.conftest import Run
+
+pytest.importorskip("msgspec", reason="needs kraft[spark]")
+
+TOOLS = Path(__file__).parents[2] / "data" / "benchmark_tools"
+
+
+def points(store: Path) -> dict[str, dict[str, Any]]:
+    from kraft.spark.store import read_table
+
+    return {row["benchmark"]: row for row in read_table(store).to_pylist()}
+
+
+def test_files_of_every_tool_go_into_one_store_once(kraft: Run, tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    google = TOOLS / "google-benchmark-repeated.json"
+    ran = kraft("bench", "ingest", google, TOOLS / "asv", "--store", store, "--json")
+    # Each has one benchmark that failed; machine.json and benchmarks.json are no results.
+    assert ran.code == 3
+    assert ran.json["runs_added"] == 3
+    assert {Path(each["path"]).name for each in ran.json["problems"]} == {
+        google.name,
+        *(path.name for path in (TOOLS / "asv" / "bench-1").glob("*-*.json")),
+    }
+    options = ("--of-machine", "ci-1", "--commit", "a" * 40, "--project", "lists")
+    ran = kraft("bench", "ingest", TOOLS / "jmh.json", "--store", store, *options, "--json")
+    assert (ran.code, ran.json["runs_added"], ran.json["problems"]) == (0, 1, [])
+    again = kraft("bench", "ingest", TOOLS / "jmh.json", "--store", store, *options, "--json")
+    assert (again.json["runs_added"], again.json["duplicate_runs"]) == (0, 1)
+    stored = points(store)
+    assert (stored["mem_list"]["unit"], stored["mem_list"]["median"]) == ("B", 8056)
+    assert stored["fill:gc.alloc.rate"]["bigger_is_better"] is False
+    assert stored["fill:gc.alloc.rate"]["source"] == str(TOOLS / "jmh.json")
+    assert stored["fill:gc.alloc.rate"]["commit"] == "a" * 40
+
+
+def load(path: Path, rates: list[float], begin: int = 1) -> Path:
+    lines = ["test,rps,at,host,sha"]
+    lines += [
+        f"serve,{rate},2026-11-{day:02}T10:00:00,m1,{day:040x}"
+        for day, rate in enumerate(rates, begin)
+    ]
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+CSV = ("--column", "benchmark=test", "--column", "value=rps", "--column", "time=at")
+CSV += ("--column", "machine=host", "--column", "commit=sha", "--unit", "ops/s")
+
+
+def test_a_fall_of_throughput_is_a_regression(kraft: Run, tmp_path: Path) -> None:
+    rates = [1000 + day % 3 for day in range(12)] + [800 + day % 3 for day in range(12)]
+    store = tmp_path / "store"
+    path = load(tmp_path / "load.csv", rates)
+    assert kraft("bench", "ingest", path, "--store", store, *CSV).code == 0
+    page = tmp_path / "report.html"
+    ran = kraft("regress", "--store", store, "--fail", "--json", "--html", page)
+    assert ran.code == 1
+    (point,) = ran.json["change_points"]
+    assert (point["kind"], point["unit"], point["bigger_is_better"]) == (
+        "regression",
+        "ops/s",
+        True,
+    )
+    assert point["commit_after"] == f"{13:040x}"
+    shown = kraft("regress", "--store", store)
+    assert "Regressions, worst first" in shown.out
+    assert "ops/s" in shown.out
+    assert "bigger is better" in page.read_text()
+
+
+def test_a_candidate_with_less_throughput_fails_the_comparison(kraft: Run, tmp_path: Path) -> None:
+    base = load(tmp_path / "base.csv", [1000 + day % 3 for day in range(6)])
+    slow = load(tmp_path / "slow.csv", [800 + day % 3 for day in range(6)], 10)
+    fast = load(tmp_path / "fast.csv", [1250 + day % 3 for day in range(6)], 10)
+    ran = kraft("regress", "compare", base, slow, *CSV, "--json")
+    assert (ran.code, ran.json["summary"]["regressions"]) == (1, 1)
+    ran = kraft("regress", "compare", base, fast, *CSV, "--json")
+    assert (ran.code, ran.json["summary"]["improvements"]) == (0, 1)
+    smaller = kraft("regress", "compare", base, slow, *CSV, "--smaller-is-better", "--json")
+    assert (smaller.code, smaller.json["summary"]["improvements"]) == (0, 1)
+
+
+def test_jmh_is_compared_with_itself(kraft: Run) -> None:
+    path = TOOLS / "jmh.json"
+    ran = kraft("regress", "compare", path, path, "--of-machine", "ci-1", "--json")
+    assert (ran.code, ran.json["summary"]["regressions"]) == (0, 0)
+    assert ran.json["summary"]["compared"] > 10
+
+
+def test_a_bad_file_is_an_error_that_names_it(kraft: Run, tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    ran = kraft("bench", "ingest", TOOLS / "jmh.json", "--store", store)
+    assert ran.code == 1
+    assert "jmh.json: JMH does not write the name of the machine" in ran.err
+    own = TOOLS.parent / "pytest-benchmark" / "5.3.1.json"
+    ran = kraft("bench", "ingest", own, "--store", store, "--commit", "abc")
+    assert ran.code == 1
+    assert "has its own commit, machine and time" in ran.err
+    ran = kraft("bench", "ingest", own, "--store", store, "--format", "junit")
+    assert ran.code == 1
+    assert "the format 'junit' is unknown; formats are pytest-benchmark, jmh" in ran.err
+    assert not store.exists()
+
+
+def test_a_metric_in_extra_info_gives_any_unit_to_pytest_benchmark(
+    kraft: Run, tmp_path: Path
+) -> None:
+    given = json.loads((TOOLS.parent / "pytest-benchmark" / "5.3.1.json").read_text())
+    for each in given["benchmarks"]:
+        each["extra_info"] = {"metric": {"unit": "hits", "bigger_is_better": True}}
+    given["benchmarks"][0]["extra_info"]["metric"]["unit"] = "<b>hits</b>"
+    path = tmp_path / "hits.json"
+    path.write_text(json.dumps(given))
+    ran = kraft("bench", "ingest", path, "--store", tmp_path / "store", "--json")
+    assert ran.code == 3
+    assert "its unit '<b>hits</b>' is not one of" in ran.json["problems"][0]["reason"]
+    assert {row["unit"] for row in points(tmp_path / "store").values()} == {"hits"}
