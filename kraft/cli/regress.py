@@ -29,6 +29,7 @@ from kraft.cli.result_options import (
 if TYPE_CHECKING:
     from kraft.regression.commit_order import Scope
     from kraft.regression.findings import Analysis, Comparison
+    from kraft.regression.project_rules import ProjectRules
     from kraft.regression.settings import AnalysisSettings
     from kraft.regression.sources.conversion import ResultReading
 
@@ -38,6 +39,8 @@ REGRESSED = 1
 #: Below these sizes, this process is faster than starting Spark.
 _LOCAL_POINTS = 50_000
 _LOCAL_BYTES = 128 << 20
+#: The default of `compare --threshold`.
+_THRESHOLD = 0.05
 #: Runs that an HTML page plots at most; some hundred bytes each.
 _PLOTTED_RUNS = 200_000
 
@@ -107,6 +110,16 @@ DirtyOption = Annotated[
     bool,
     typer.Option("--include-dirty", help="Include runs of trees with uncommitted changes."),
 ]
+RulesOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--rules",
+        metavar="FILE",
+        help="Thresholds, units, directions and new names of benchmarks. Default: "
+        "kraft-regress.toml in --repository, or in this directory, if it exists.",
+        show_default=False,
+    ),
+]
 MarkdownOption = Annotated[
     Path | None,
     typer.Option(
@@ -133,6 +146,7 @@ def regress(
     branch: BranchOption = None,
     repository: RepositoryOption = None,
     include_dirty: DirtyOption = False,
+    rules: RulesOption = None,
     since: Annotated[
         str | None,
         typer.Option(
@@ -155,7 +169,7 @@ def regress(
         str | None,
         typer.Option(
             metavar="CHANGE",
-            help="Ignore changes smaller than this: 5% or 0.05. Default: 0.",
+            help="Ignore changes smaller than this: 5% or 0.05. Default: that of --rules, else 0.",
             show_default=False,
         ),
     ] = None,
@@ -227,6 +241,8 @@ def regress(
 
       kraft regress --store results --since 2026-11-01 --html report.html --markdown comment.md
 
+      kraft regress --store results --rules kraft-regress.toml --fail
+
       kraft regress --store results --benchmark 'Table::*' --statistic instructions --fail
 
       kraft regress --store /data/results --master spark://head:7077 --json
@@ -239,12 +255,13 @@ def regress(
 
     output = Output(as_json=as_json)
     with _refusing_bad_input():
+        ruled = _rules(rules, repository)
         found = _analysis(
             store,
             _settings(
                 statistic=statistic,
                 max_p_value=max_p_value,
-                min_magnitude=None if min_magnitude is None else _share(min_magnitude),
+                min_magnitude=ruled.threshold if min_magnitude is None else _share(min_magnitude),
                 window=window,
                 min_runs=min_runs,
                 clip_outliers=clip_outliers,
@@ -258,6 +275,7 @@ def regress(
             size_param=size_param,
             kept_runs=0 if html is None else _PLOTTED_RUNS,
             scope=_scope(project, branch, repository, include_dirty),
+            rules=ruled,
         )
         if not found.series:
             _refuse_nothing(
@@ -311,9 +329,13 @@ def compare(
         ),
     ],
     threshold: Annotated[
-        str,
-        typer.Option(metavar="CHANGE", help="Ignore slowdowns up to this: 5% or 0.05."),
-    ] = "5%",
+        str | None,
+        typer.Option(
+            metavar="CHANGE",
+            help="Ignore slowdowns up to this: 5% or 0.05. Default: that of --rules, else 5%.",
+            show_default=False,
+        ),
+    ] = None,
     statistic: StatisticOption = "median",
     store: Annotated[
         str | None,
@@ -343,6 +365,7 @@ def compare(
     branch: BranchOption = None,
     repository: RepositoryOption = None,
     include_dirty: DirtyOption = False,
+    rules: RulesOption = None,
     format_name: FormatOption = None,
     of_machine: OfMachineOption = None,
     columns: ColumnOption = None,
@@ -376,7 +399,9 @@ def compare(
     output = Output(as_json=as_json)
     with _refusing_bad_input():
         settings = _settings(statistic=statistic, false_discovery_rate=false_discovery_rate)
-        allowed = _share(threshold)
+        ruled = _rules(rules, repository)
+        allowed = ruled.threshold if threshold is None else _share(threshold)
+        allowed = _THRESHOLD if allowed is None else allowed
         reading = reading_of(
             format_name=format_name,
             columns=columns,
@@ -395,6 +420,7 @@ def compare(
             reading,
             master,
             _scope(project, branch, repository, include_dirty),
+            ruled,
         )
         if markdown is not None:
             from kraft.regression.markdown import comparison
@@ -438,6 +464,15 @@ def _scope(
     return Scope(project, branch, include_dirty, repository)
 
 
+def _rules(path: Path | None, repository: Path | None) -> ProjectRules:
+    """Return the rules in the given file, else in that of the repository or this directory."""
+    from kraft.regression import project_rules
+
+    if path is not None:
+        return project_rules.load(path)
+    return project_rules.find(repository or Path())
+
+
 def _refuse_nothing(store: str, **given: str | None) -> None:
     from kraft.errors import InvalidRequestError
 
@@ -456,14 +491,21 @@ def _compared(
     reading: ResultReading,
     master: str | None,
     scope: Scope,
+    rules: ProjectRules,
 ) -> tuple[list[Comparison], list[str]]:
-    """Return the comparison, and what was skipped.
+    """Return the comparison, judged by the rules, and what was skipped.
 
     Only files can be too large for this process: a selection from a store is a few runs.
     """
     from kraft.errors import InvalidRequestError
     from kraft.regression import comparison
-    from kraft.regression.run_selection import RunSelection, files_of, is_path, runs_of
+    from kraft.regression.run_selection import (
+        RunSelection,
+        files_of,
+        is_path,
+        runs_of,
+        with_current_names,
+    )
 
     columns = [settings.statistic, "mean", "stddev", "rounds", "values"]
     files = {name: files_of(name) for name in (base, candidate) if store is None or is_path(name)}
@@ -471,11 +513,16 @@ def _compared(
     if master is not None or size > _LOCAL_BYTES:
         if len(files) < 2:
             raise InvalidRequestError("runs of a store are compared without Spark: omit --master")
+        if rules.rename:
+            raise InvalidRequestError(
+                "with --master, or more than 128 MiB of files, benchmarks are not renamed: omit "
+                "rename from the rules"
+            )
         from kraft.spark.frame_comparison import compare_files
         from kraft.spark.session import spark_session
 
         with spark_session(master=master or "local[*]", app_name="kraft regress compare") as spark:
-            return compare_files(
+            compared, skipped = compare_files(
                 spark,
                 [path for path, _ in files[base]],
                 [path for path, _ in files[candidate]],
@@ -484,19 +531,21 @@ def _compared(
                 strict=strict,
                 ignore_node=reading.ignore_node,
             )
+        return comparison.with_rules(compared, rules, settings, threshold), skipped
     problems: list[str] = []
 
     def side(name: str, before: Any = None) -> Any:
         if name not in files:
             assert store is not None, "without a store everything is a file"
-            return RunSelection.parse(name).read(store, columns, before, scope)
+            return RunSelection.parse(name).read(store, columns, before, scope, rules)
         table, skipped = runs_of([path for path, _ in files[name]], reading, strict=strict)
         problems.extend(skipped)
         return table
 
     new = side(candidate)
-    old = side(base, new)
-    return comparison.compare(old, new, settings, threshold), problems
+    old = with_current_names(side(base, new), rules)
+    compared = comparison.compare(old, with_current_names(new, rules), settings, threshold)
+    return comparison.with_rules(compared, rules, settings, threshold), problems
 
 
 def _settings(**given: Any) -> AnalysisSettings:

@@ -40,12 +40,15 @@ from kraft.regression.findings import (
     SeriesOutcome,
 )
 from kraft.regression.points import Series, SeriesKey
+from kraft.regression.project_rules import ProjectRules
 from kraft.regression.settings import AnalysisSettings
 from kraft.regression.table_analysis import AnalysedSeries, Benchmark, benchmarks_with_sizes
 from kraft.regression.tasks import IN_PROCESS, TaskRunner
 
 #: The main branch of every project.
 MAIN = Scope()
+#: Without a ``kraft-regress.toml``.
+NO_RULES = ProjectRules()
 
 
 class AnalysisSource(Protocol):
@@ -91,6 +94,7 @@ def analyse_store(
     size_param: str | None = None,
     kept_runs: int = 0,
     scope: Scope = MAIN,
+    rules: ProjectRules = NO_RULES,
     tasks: TaskRunner = IN_PROCESS,
 ) -> Analysis:
     """Return the findings of every history in a store.
@@ -101,15 +105,18 @@ def analyse_store(
     nevertheless, because the first later runs need them as baseline. ``size_param`` names the size
     parameter of scaling laws. ``kept_runs`` limits the total runs of the histories that are kept
     for a report, largest changes first. ``scope`` selects projects and branches and the commit
-    order; the default is each project's main branch. ``tasks`` runs the parts; its machines need
-    access to the store.
+    order; the default is each project's main branch. ``rules`` are those of the project's
+    ``kraft-regress.toml``. ``tasks`` runs the parts; its machines need access to the store.
 
     Raises StorageError if there is no store.
     """
     from kraft.regression.store_source import StoreSource
 
-    source = StoreSource(store, version=version, benchmark=benchmark, machine=machine, tasks=tasks)
-    return analyse_source(source, settings, since, size_param, kept_runs, scope)
+    named = None if rules.rename else benchmark
+    source = StoreSource(store, version=version, benchmark=named, machine=machine, tasks=tasks)
+    return analyse_source(
+        source, settings, since, size_param, kept_runs, scope, rules, benchmark=benchmark
+    )
 
 
 def analyse_source(
@@ -119,8 +126,19 @@ def analyse_source(
     size_param: str | None,
     kept_runs: int,
     scope: Scope,
+    rules: ProjectRules = NO_RULES,
+    benchmark: str | None = None,
 ) -> Analysis:
-    """Analyse any source; see `analyse_store`."""
+    """Analyse any source; see `analyse_store`.
+
+    With ``rules.rename``, ``source`` has all benchmarks, and ``benchmark`` selects new names.
+    """
+    without_effect: list[str] = []
+    if rules:
+        from kraft.regression.ruled_source import RuledSource
+
+        source = ruled = RuledSource(source, rules, benchmark)
+        without_effect = ruled.problems
     if isinstance(since, str):
         since = time_of(source, since)
     runs, left_out = runs_in_scope(source.runs(), scope)
@@ -144,7 +162,7 @@ def analyse_source(
         series=_with_histories(source, findings, settings, kept_runs, ids),
         scaling=tuple(laws),
         machines={name: machines[name] for name in sorted({each.key.machine for each in findings})},
-        problems=(*left_out, *_problems(analysed, settings)),
+        problems=(*left_out, *without_effect, *_problems(analysed, settings)),
     )
 
 

@@ -218,12 +218,14 @@ def ancestors(commit: str, graph: Graph) -> set[str] | None:
 def mark_ended(
     findings: Sequence[SeriesFinding], order: Sequence[str], runs: Iterable[RunLike]
 ) -> tuple[SeriesFinding, ...]:
-    """Return the findings; those that ended or were renamed are marked as such.
+    """Return the findings; those that ended, began or were renamed are marked as such.
 
     A series has ended if at least `ENDED_AFTER` later runs of its project, branch and machine
     exist, and the last of them contains another series of its suite. It was renamed if a series of
     the same benchmark begins after it in another suite; or if it ended, and the next run contains
-    exactly one new series with its suite and parameters.
+    exactly one new series with its suite and parameters. A series began if at least `ENDED_AFTER`
+    older runs of its project, branch and machine contain other series of its suite, and it does not
+    continue a renamed one.
     """
     place = {run_id: at for at, run_id in enumerate(order)}
     lines: dict[tuple[str, ...], list[int]] = {}
@@ -241,15 +243,20 @@ def mark_ended(
         return rank[place[each.first_run]] if each.first_run in place else -1
 
     newest: dict[tuple[str, ...], int] = {}
+    oldest: dict[tuple[str, ...], int] = {}
     moved: dict[tuple[str, ...], list[SeriesFinding]] = {}
     begun: dict[tuple[object, ...], list[SeriesFinding]] = {}
     for each in findings:
         key = each.key
         line = key[3:]
         newest[(key.suite, *line)] = max(newest.get((key.suite, *line), -1), last(each))
+        if first(each) >= 0:
+            suite = (key.suite, *line)
+            oldest[suite] = min(oldest.get(suite, first(each)), first(each))
         moved.setdefault((key.benchmark, key.params, *line), []).append(each)
         begun.setdefault((key.suite, key.params, first(each), *line), []).append(each)
     marked = []
+    continuing: set[str] = set()
     for each in findings:
         key, end = each.key, last(each)
         line = key[3:]
@@ -264,11 +271,18 @@ def mark_ended(
             others = fresh if len(fresh) == 1 else []
         if others:
             name = min(others, key=first).key.name
+            continuing.add(name)
             each = replace(each, ended=True, renamed_to=name)
         elif ended:
             each = replace(each, ended=True)
         marked.append(each)
-    return tuple(marked)
+    return tuple(
+        replace(each, began=True)
+        if each.key.name not in continuing
+        and first(each) >= oldest.get((each.key.suite, *each.key[3:]), first(each)) + ENDED_AFTER
+        else each
+        for each in marked
+    )
 
 
 def _time(runs: Sequence[RunLike]) -> int:

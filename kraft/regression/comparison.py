@@ -38,6 +38,7 @@ from kraft.regression.points import (
     BenchmarkMetric,
     SeriesKey,
 )
+from kraft.regression.project_rules import ProjectRules
 from kraft.regression.settings import AnalysisSettings
 
 #: With this many rounds on both sides, ranks are compared: an outlier does not change them, and the
@@ -114,6 +115,32 @@ def correct(
             threshold,
         )
     return compared
+
+
+def with_rules(
+    compared: Sequence[Comparison],
+    rules: ProjectRules,
+    settings: AnalysisSettings,
+    threshold: float,
+) -> list[Comparison]:
+    """Return the comparisons judged by a project's rules; ``threshold`` is that of the others."""
+    return [_ruled(each, rules, settings, threshold) for each in compared]
+
+
+def _ruled(
+    result: Comparison, rules: ProjectRules, settings: AnalysisSettings, threshold: float
+) -> Comparison:
+    if result.statistic != "instructions":
+        result = replace(result, metric=rules.metric_of(result.key, result.metric))
+    if result.ratio is None:
+        return result
+    threshold = rules.threshold_of(result.key, threshold)
+    if result.q_value is None:
+        value = result.ratio.value  # of a count that does not vary
+        is_significant = not 1 / (1 + threshold) <= value <= 1 + threshold
+    else:
+        is_significant = result.q_value <= settings.false_discovery_rate
+    return _judged(result, is_significant, threshold)
 
 
 def _sides(table: pa.Table, statistic: str) -> dict[SeriesKey, _Side]:

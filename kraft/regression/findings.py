@@ -157,6 +157,7 @@ class SeriesFinding:
     last_run: str | None = None
     ended: bool = False  # newer runs of its suite do not contain it
     renamed_to: str | None = None  # display name of the series that continues it
+    began: bool = False  # older runs of its suite do not contain it, nor the one it continues
     series: Series | None = None  # kept if a report draws it
     metric: BenchmarkMetric = SECONDS
 

@@ -387,7 +387,8 @@ class _Page:
         name = self.names(finding.key)
         noise = report_text.noise_text(finding.noise)
         ended = f", ended: {report_text.end_text(finding)}" if finding.ended else ""
-        facts = f"{finding.outcome.value}{ended}"
+        began = f", began: {report_text.begin_text(finding)}" if finding.began else ""
+        facts = f"{finding.outcome.value}{began}{ended}"
         cells = [
             self.name_cell(finding.key),
             _cell(_text(facts), key=facts),

@@ -9,15 +9,15 @@ An analysis:
 ``settings``           the settings, by the names of `settings.AnalysisSettings`
 ``summary``            ``series``, ``changed``, ``too_little_data``, ``regressions``,
                        ``improvements``, ``drifts``, ``variance_changes``, ``scaling_changed``,
-                       ``ended``, ``machines``, ``problems``: counts
+                       ``ended``, ``began``, ``machines``, ``problems``: counts
 ``change_points``      all change points, worst regression first; see below
 ``drifts``             slow drifts, worst first; see below
 ``variance_changes``   changes of variance, largest increase first; see below
 ``series``             ``suite``, ``benchmark``, ``params``, ``machine``, ``outcome`` ("stable",
                        "changed", "too little data"), ``runs``, ``first_time``, ``last_time``,
                        ``last_value``, ``noise``, ``ended`` (newer runs of its suite do
-                       not contain it), ``renamed_to`` (or null), ``change_points``, ``drifts``,
-                       ``variance_changes`` (how many)
+                       not contain it), ``renamed_to`` (or null), ``began`` (older runs do not
+                       contain it), ``change_points``, ``drifts``, ``variance_changes`` (how many)
 ``scaling``            ``suite``, ``benchmark``, ``params``, ``machine``, ``size_param``, ``sizes``,
                        ``values``, ``exponent``, ``low``, ``high``, ``runs``, ``change_points``
 ``machines``           machine -> its description
@@ -89,6 +89,7 @@ def as_json(analysis: Analysis) -> dict[str, Any]:
             "variance_changes": len(analysis.variance_changes),
             "scaling_changed": sum(bool(law.change_points) for law in analysis.scaling),
             "ended": sum(each.ended for each in analysis.series),
+            "began": sum(each.began for each in analysis.series),
             "machines": len({each.key.machine for each in analysis.series}),
             "problems": len(analysis.problems),
         },
@@ -210,6 +211,7 @@ def _series(finding: SeriesFinding) -> dict[str, Any]:
         "noise": _number(finding.noise),
         "ended": finding.ended,
         "renamed_to": finding.renamed_to,
+        "began": finding.began,
         "change_points": len(finding.change_points),
         "drifts": len(finding.drifts),
         "variance_changes": len(finding.variance_changes),

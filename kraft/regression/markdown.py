@@ -111,6 +111,15 @@ def _comment(analysis: Analysis, repository: report_text.Repository | None, most
             most,
         ),
     )
+    began = [each for each in analysis.series if each.began]
+    blocks += _folded(
+        f"{len(began):,} series began",
+        _table(
+            ["benchmark", "begin"],
+            [[_code(names(each.key)), _escaped(report_text.begin_text(each))] for each in began],
+            most,
+        ),
+    )
     too_short = [each for each in analysis.series if each.outcome is SeriesOutcome.TOO_LITTLE_DATA]
     rows = [[_code(names(each.key)), f"{each.run_count:,}"] for each in too_short]
     blocks += _folded(

@@ -218,6 +218,11 @@ def end_text(finding: SeriesFinding) -> str:
     return text
 
 
+def begin_text(finding: SeriesFinding) -> str:
+    """Return ``first run 2026-11-21``."""
+    return f"first run {date_text(finding.first_time_us)}"
+
+
 def slope_text(drift: Drift) -> str:
     """Return ``+0.2 %``: change per run, relative to the level at the start of the drift."""
     return f"{drift.slope * 100:+.2g} %"

@@ -29,6 +29,7 @@ from kraft.regression.commit_order import (
     runs_in_scope,
 )
 from kraft.regression.points import METRIC_COLUMNS
+from kraft.regression.project_rules import ProjectRules
 from kraft.regression.result_files import find_files
 from kraft.regression.runs import BenchmarkRun, points_table
 from kraft.regression.sources.conversion import ResultReading, read_runs
@@ -38,6 +39,7 @@ _KEY = comparison.KEY
 _BENCHMARK_KEY = [name for name in _KEY if name != "project"]
 _MAIN = Scope()
 _DETECTED = ResultReading()
+_NO_RULES = ProjectRules()
 
 
 def is_path(name: str) -> bool:
@@ -92,6 +94,19 @@ def raise_on_problems(problems: Sequence[str], *, count: int, strict: bool) -> N
         raise BenchmarkFileError(f"{problems[0]}{more}")
 
 
+def with_current_names(points: pa.Table, rules: ProjectRules) -> pa.Table:
+    """Return the points with the names that their benchmarks have now."""
+    if not rules.rename:
+        return points
+    names = zip(points["suite"].to_pylist(), points["benchmark"].to_pylist(), strict=True)
+    now = [rules.renamed(suite, benchmark) for suite, benchmark in names]
+    for at, column in enumerate(("suite", "benchmark")):
+        place = points.column_names.index(column)
+        values = pa.array([name[at] for name in now], pa.string())
+        points = points.set_column(place, pa.field(column, pa.string(), nullable=False), values)
+    return points
+
+
 @dataclass(frozen=True)
 class RunSelection:
     """Runs of a store: those of one commit, one run, or the last ones of each series."""
@@ -123,13 +138,15 @@ class RunSelection:
         columns: Sequence[str],
         before: pa.Table | None = None,
         scope: Scope = _MAIN,
+        rules: ProjectRules = _NO_RULES,
     ) -> pa.Table:
         """Return the selected points, oldest first: keys, ``run_id``, ``time``, commit data and
         ``columns``.
 
         ``before`` is the candidate, if this is its baseline. Then the last runs of ``scope`` are
         those before the candidate's branch left them (`_before_branch_point`), and a run of the
-        candidate is never its own baseline.
+        candidate is never its own baseline. ``rules`` say which names are one benchmark; the
+        result has the names of the results.
 
         Raises InvalidRequestError if no run matches, or if the digits match several commits.
         """
@@ -139,7 +156,7 @@ class RunSelection:
         if order is not None:
             there = pc.field("run_id").isin(order)
             light_points = read_table(store, columns=[*_KEY, "run_id"], filters=there)
-            wanted = self._of_last(light_points, before, order)["run_id"]
+            wanted = self._of_last(light_points, before, order, rules)["run_id"]
         points = read_table(
             store,
             columns=list(dict.fromkeys([*light, *columns])),
@@ -147,7 +164,7 @@ class RunSelection:
         )
         points = _without(points, before)
         if order is not None:
-            points = self._of_last(points, before, order)
+            points = self._of_last(points, before, order, rules)
         if not points.num_rows:
             than = " other than the candidate" if before is not None else ""
             raise InvalidRequestError(f"{self.text}: the store has no such runs{than}")
@@ -182,10 +199,12 @@ class RunSelection:
         of_run = [each.run_id for each in runs if each.run_id.startswith(self.text)]
         return [each.run_id for each in of_commit] + of_run
 
-    def _of_last(self, points: pa.Table, before: pa.Table | None, order: pa.Array) -> pa.Table:
+    def _of_last(
+        self, points: pa.Table, before: pa.Table | None, order: pa.Array, rules: ProjectRules
+    ) -> pa.Table:
         """Return the rows of the last runs in ``order`` of each series that ``before`` contains."""
         names = [*_KEY, "run_id"]
-        rows = _plain(points.select(names)).append_column(
+        rows = with_current_names(_plain(points.select(names)), rules).append_column(
             "row", pa.array(np.arange(points.num_rows))
         )
         rows = rows.append_column("place", pc.index_in(rows["run_id"], order))
@@ -193,7 +212,11 @@ class RunSelection:
         filled = pc.fill_null(rows["project"], "")
         rows = rows.set_column(rows.column_names.index("project"), "project", filled)
         if before is not None:
-            there = _plain(before.select(_BENCHMARK_KEY)).group_by(_BENCHMARK_KEY).aggregate([])
+            there = (
+                with_current_names(_plain(before.select(_BENCHMARK_KEY)), rules)
+                .group_by(_BENCHMARK_KEY)
+                .aggregate([])
+            )
             rows = rows.join(there, _BENCHMARK_KEY, join_type="left semi")
         if not rows.num_rows:
             return points.slice(0, 0)

@@ -69,7 +69,7 @@ def show(analysis: Analysis, console: Console) -> None:
         names,
     )
     _scaling_laws(console, analysis.scaling, names)
-    _ended(console, analysis, names)
+    _ends(console, analysis, names)
     _too_little_data(console, analysis, names)
     _problems(console, analysis.problems)
 
@@ -196,17 +196,23 @@ def _scaling_laws(console: Console, laws: Sequence[ScalingLaw], names: report_te
     _table(console, "Scaling laws: time ~ size ^ exponent", columns, rows, "")
 
 
-def _ended(console: Console, analysis: Analysis, names: report_text.Names) -> None:
-    """Print the series that newer runs of their suites do not contain."""
-    ended = [each for each in analysis.series if each.ended]
-    if not ended:
-        return
-    console.print()
-    _print_line(console, f"Ended: {report_text.counted(len(ended), 'series', 'series')}", "bold")
-    for each in ended[:_MOST_LINES]:
-        _print_line(console, f"  {names(each.key)}: {report_text.end_text(each)}", "")
-    if len(ended) > _MOST_LINES:
-        _print_line(console, f"  and {len(ended) - _MOST_LINES:,} more", "dim")
+def _ends(console: Console, analysis: Analysis, names: report_text.Names) -> None:
+    """Print the series that newer, or older, runs of their suites do not contain."""
+    series = analysis.series
+    for title, found, text_of in (
+        ("Ended", [each for each in series if each.ended], report_text.end_text),
+        ("Began", [each for each in series if each.began], report_text.begin_text),
+    ):
+        if not found:
+            continue
+        console.print()
+        _print_line(
+            console, f"{title}: {report_text.counted(len(found), 'series', 'series')}", "bold"
+        )
+        for each in found[:_MOST_LINES]:
+            _print_line(console, f"  {names(each.key)}: {text_of(each)}", "")
+        if len(found) > _MOST_LINES:
+            _print_line(console, f"  and {len(found) - _MOST_LINES:,} more", "dim")
 
 
 def _too_little_data(console: Console, analysis: Analysis, names: report_text.Names) -> None:

@@ -10,13 +10,13 @@ import pytest
 
 from tests.unit.cli.conftest import Run
 
-pytest.importorskip("msgspec", reason="needs kraft[spark]")
+pytest.importorskip("msgspec", reason="needs kraft[regress]")
 
 TOOLS = Path(__file__).parents[2] / "data" / "benchmark_tools"
 
 
 def points(store: Path) -> dict[str, dict[str, Any]]:
-    from kraft.spark.store import read_table
+    from kraft.regression.store import read_table
 
     return {row["benchmark"]: row for row in read_table(store).to_pylist()}
 

@@ -56,6 +56,7 @@ def test_a_change_point_has_all_fields() -> None:
         "drifts": 1,
         "variance_changes": 1,
         "ended": 0,
+        "began": 0,
         "scaling_changed": 1,
         "machines": 2,
         "problems": 1,
