@@ -17,6 +17,12 @@ import numpy as np
 import pyarrow as pa
 
 from benchmarks import histories
+from benchmarks.bisection_sensitivity import (
+    BISECTED_COMMITS,
+    BISECTED_STEPS,
+    bisected,
+    fewest_plain,
+)
 from benchmarks.histories import NOISES, Values
 from kraft.regression import comparison, multiple_testing, scaling, series_analysis
 from kraft.regression.findings import SeriesFinding, SeriesOutcome
@@ -324,7 +330,7 @@ def cells(series: int, seed: int) -> dict[tuple[object, ...], Cell]:
     ours, otava = AnalysisSettings(), AnalysisSettings.of_otava()
     strict = AnalysisSettings.of_otava(max_p_value=ours.max_p_value)
     clipped = replace(ours, clip_outliers=4.0)
-    fewer = max(series // 2, 1)
+    fewer, few = max(series // 2, 1), max(series // 4, 1)
     made: dict[tuple[object, ...], Cell] = {}
     for step in STEPS:
         for size in SIZES:
@@ -377,6 +383,15 @@ def cells(series: int, seed: int) -> dict[tuple[object, ...], Cell]:
             made["compared", base, runs, threshold] = partial(
                 compared, base, runs, threshold, series, seed
             )
+    for commits in BISECTED_COMMITS:
+        for step in BISECTED_STEPS:
+            made["bisected", commits, step] = partial(
+                bisected, "normal", 0.02, step, commits, fewer if step == 0.05 else few, seed
+            )
+    for step in BISECTED_STEPS:
+        made["plain", step] = partial(fewest_plain, "normal", 0.02, step, 64, series, seed)
+    for noise in NOISES:
+        made["bisected", noise] = partial(bisected, noise, 0.02, 0.05, 64, few, seed)
     for change in (0.0, 0.005, 0.01, 0.02):
         made["exponents", change] = partial(exponents, change, max(series // 4, 1), seed)
     return made

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from kraft.cli import regress_bisect
 from kraft.cli.exit_codes import USAGE
 from kraft.cli.options import AsOfOption, JsonOption
 from kraft.cli.result_options import (
@@ -51,6 +52,7 @@ _EPILOG = (
 )
 
 app = typer.Typer(add_completion=False, epilog=_EPILOG)
+app.command("bisect", epilog=regress_bisect.EPILOG)(regress_bisect.bisect)
 
 BenchmarkOption = Annotated[
     str | None,
@@ -254,7 +256,7 @@ def regress(
     from kraft.cli.output import Output
 
     output = Output(as_json=as_json)
-    with _refusing_bad_input():
+    with refusing_bad_input():
         ruled = _rules(rules, repository)
         found = _analysis(
             store,
@@ -397,7 +399,7 @@ def compare(
     from kraft.cli.output import Output
 
     output = Output(as_json=as_json)
-    with _refusing_bad_input():
+    with refusing_bad_input():
         settings = _settings(statistic=statistic, false_discovery_rate=false_discovery_rate)
         ruled = _rules(rules, repository)
         allowed = ruled.threshold if threshold is None else _share(threshold)
@@ -573,7 +575,7 @@ def _write(path: Path, text: str) -> None:
 
 
 @contextmanager
-def _refusing_bad_input() -> Iterator[None]:
+def refusing_bad_input() -> Iterator[None]:
     """Exit with `USAGE` for bad input, as 1 means a regression."""
     from kraft.errors import KraftError
 

@@ -10,7 +10,7 @@ import pytest
 from tests.harness.result_documents import document, save
 from tests.unit.cli.conftest import Run
 
-pytest.importorskip("msgspec", reason="needs kraft[spark]")
+pytest.importorskip("msgspec", reason="needs kraft[regress]")
 
 
 @pytest.fixture

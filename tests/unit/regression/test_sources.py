@@ -15,7 +15,7 @@ from kraft.regression.sources.conversion import ResultFormat, ResultReading, for
 from kraft.regression.sources.documents import RunContext, scaled_unit
 from kraft.regression.sources.tables import TableMapping
 
-pa = pytest.importorskip("pyarrow", reason="needs kraft[spark]")
+pa = pytest.importorskip("pyarrow", reason="needs kraft[regress]")
 
 TOOLS = Path(__file__).parents[2] / "data" / "benchmark_tools"
 ON_CI = ResultReading(context=RunContext(machine="ci-1"))
