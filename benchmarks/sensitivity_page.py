@@ -292,7 +292,7 @@ def bisection(results: dict[tuple[object, ...], object], series: int) -> str:
         ],
     )
     return f"""\
-### The commit of a change
+### Bisection
 
 `kraft regress bisect` at 95 % confidence: average number of runs until a commit is named, and in
 brackets the percent of trials that named a wrong one ({max(series // 2, 1):,} trials of 5 % steps,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kraft.cli import regress_bisect
+from kraft.cli import regress_bisect, regress_comment
 from kraft.cli.exit_codes import USAGE
 from kraft.cli.options import AsOfOption, JsonOption
 from kraft.cli.result_options import (
@@ -53,6 +53,7 @@ _EPILOG = (
 
 app = typer.Typer(add_completion=False, epilog=_EPILOG)
 app.command("bisect", epilog=regress_bisect.EPILOG)(regress_bisect.bisect)
+app.command("comment", epilog=regress_comment.EPILOG)(regress_comment.comment)
 
 BenchmarkOption = Annotated[
     str | None,
