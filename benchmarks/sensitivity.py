@@ -330,7 +330,7 @@ def cells(series: int, seed: int) -> dict[tuple[object, ...], Cell]:
     ours, otava = AnalysisSettings(), AnalysisSettings.of_otava()
     strict = AnalysisSettings.of_otava(max_p_value=ours.max_p_value)
     clipped = replace(ours, clip_outliers=4.0)
-    fewer, few = max(series // 2, 1), max(series // 4, 1)
+    fewer, few = max(series // 2, 1), max(series // 10, 1)
     made: dict[tuple[object, ...], Cell] = {}
     for step in STEPS:
         for size in SIZES:
@@ -386,7 +386,13 @@ def cells(series: int, seed: int) -> dict[tuple[object, ...], Cell]:
     for commits in BISECTED_COMMITS:
         for step in BISECTED_STEPS:
             made["bisected", commits, step] = partial(
-                bisected, "normal", 0.02, step, commits, fewer if step == 0.05 else few, seed
+                bisected,
+                "normal",
+                0.02,
+                step,
+                commits,
+                fewer // 2 if (commits, step) == (64, 0.05) else few,
+                seed,
             )
     for step in BISECTED_STEPS:
         made["plain", step] = partial(fewest_plain, "normal", 0.02, step, 64, series, seed)

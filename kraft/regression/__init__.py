@@ -6,6 +6,7 @@ runs the tasks of a large store; ``kraft regress compare`` runs the same functio
 needs the packages of ``kraft[regress]``, and neither Spark nor Java.
 
 ``points``            schema of the store, one row per run and benchmark; `Series`
+``sources``           files of other tools -> pytest-benchmark documents
 ``results``, ``runs`` pytest-benchmark's JSON -> runs -> Arrow tables of points
 ``store``             versions of the store, a Delta table, and commits
 ``store_location``, ``data_files``  where its files are, and their layout
@@ -26,6 +27,10 @@ needs the packages of ``kraft[regress]``, and neither Spark nor Java.
 ``bootstrap``         confidence intervals of ratios
 ``multiple_testing``  correction of p values for many tests
 ``comparison``        a candidate against its baseline
+``project_rules``     thresholds, metrics and renames of a project's ``kraft-regress.toml``
+``bisection``         the commit of a change, and what to measure next; ``bisect_question`` asks,
+                      ``measured_commits`` runs a command in a worktree
+``publication``       sends a report to GitHub or a webhook
 ``scaling``           how time grows with size, and whether that growth changed
 ``terminal``, ``html``, ``markdown``, ``json_report``  the reports
 ``page_parts``        pieces of HTML pages, also for the fleet's report

@@ -188,11 +188,10 @@ def test_bad_input_exits_with_2(
 def test_an_interrupt_ends_the_command_and_removes_the_worktree(
     repository: Path, store: Path, tmp_path: Path, number: signal.Signals
 ) -> None:
-    """Also a child of the command, which would outlive it."""
+    """Also a child of the command that ignores SIGTERM."""
     pids = tmp_path / "pids"
-    command = (
-        f"sleep 1000 & echo $! $$ > {pids}.part; mv {pids}.part {pids}; pwd > {pids}.tree; wait"
-    )
+    child = f"(trap '' TERM; exec sleep 300) & echo $! $$ > {pids}"
+    command = f"{child}; pwd > {pids}.part; mv {pids}.part {pids}.tree; wait"
     arguments = ["regress", "bisect", "--store", store, "--repository", repository]
     arguments += ["--results", tmp_path / "results", "--run", command]
     process = subprocess.Popen(

@@ -134,6 +134,8 @@ def test_a_benchmark_that_newer_runs_lack_has_ended() -> None:
             finding("just missing", 0, 9),
             finding("old name", 0, 7),
             finding("new name", 8, 11),
+            finding("late", 3, 11),
+            finding("soon", 2, 11),
             finding("moved", 0, 3, "b.py"),
             finding("moved", 4, 11, "c.py"),
             finding("alone in its suite", 0, 2, "d.py"),
@@ -148,6 +150,8 @@ def test_a_benchmark_that_newer_runs_lack_has_ended() -> None:
         ("a.py", "old name"): "a.py::new name",
         ("b.py", "moved"): "c.py::moved",
     }
+    # The new name of another benchmark did not begin.
+    assert [each.key.benchmark for each in found if each.began] == ["late"]
     # Runs of another branch do not end a benchmark.
     others = [*runs[:6], *(replace(each, branch="x") for each in runs[6:])]
     assert not mark_ended([finding("ended", 0, 5)], order, others)[0].ended
