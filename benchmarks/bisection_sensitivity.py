@@ -17,7 +17,7 @@ from kraft.regression.bisection import ChangePosterior
 
 #: Relative steps and numbers of commits of the table.
 BISECTED_STEPS = (0.03, 0.05, 0.10)
-BISECTED_COMMITS = (8, 64)
+BISECTED_COMMITS = (8, 64, 256)
 
 #: A trial stops here, as `--max-runs` does.
 MOST_RUNS = 400

@@ -330,7 +330,7 @@ def cells(series: int, seed: int) -> dict[tuple[object, ...], Cell]:
     ours, otava = AnalysisSettings(), AnalysisSettings.of_otava()
     strict = AnalysisSettings.of_otava(max_p_value=ours.max_p_value)
     clipped = replace(ours, clip_outliers=4.0)
-    fewer, few = max(series // 2, 1), max(series // 10, 1)
+    fewer, few = max(series // 2, 1), max(series // 4, 1)
     made: dict[tuple[object, ...], Cell] = {}
     for step in STEPS:
         for size in SIZES:
@@ -391,7 +391,7 @@ def cells(series: int, seed: int) -> dict[tuple[object, ...], Cell]:
                 0.02,
                 step,
                 commits,
-                fewer // 2 if (commits, step) == (64, 0.05) else few,
+                fewer if step == 0.05 else few,
                 seed,
             )
     for step in BISECTED_STEPS:

@@ -295,9 +295,9 @@ def bisection(results: dict[tuple[object, ...], object], series: int) -> str:
 ### Bisection
 
 `kraft regress bisect` at 95 % confidence: average number of runs until a commit is named, and in
-brackets the percent of trials that named a wrong one ({series // 4:,} trials of 5 % steps within 64
-commits, {max(series // 10, 1):,} of others); at 2 % noise, with 100 runs of the history before the change and
-10 since. New runs have another level than the history's (5 % standard deviation). Plain bisection
+brackets the percent of trials that named a wrong one. {max(series // 2, 1):,} trials of 5 % steps,
+{max(series // 4, 1):,} of others; 2 % noise, 100 runs of the history before the change and 10
+since. New runs have another level than the history's (5 % standard deviation). Plain bisection
 tests each commit by the fewest runs with which it is wrong in at most 5 of 100 trials; it has to
 know that number.
 
