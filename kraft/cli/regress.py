@@ -521,20 +521,32 @@ def _compared(
                 "with --master, or more than 128 MiB of files, benchmarks are not renamed: omit "
                 "rename from the rules"
             )
+        from kraft.regression.run_selection import raise_on_problems
+        from kraft.regression.sources.conversion import converted
         from kraft.spark.frame_comparison import compare_files
         from kraft.spark.session import spark_session
 
-        with spark_session(master=master or "local[*]", app_name="kraft regress compare") as spark:
-            compared, skipped = compare_files(
-                spark,
-                [path for path, _ in files[base]],
-                [path for path, _ in files[candidate]],
-                settings,
-                threshold,
-                strict=strict,
-                ignore_node=reading.ignore_node,
-            )
-        return comparison.with_rules(compared, rules, settings, threshold), skipped
+        with (
+            converted([path for path, _ in files[base]], reading) as (old_files, bad_old),
+            converted([path for path, _ in files[candidate]], reading) as (new_files, bad_new),
+        ):
+            unread = [f"{each.path}: {each.reason}" for each in (*bad_old, *bad_new)]
+            least = min(len(old_files), len(new_files))
+            raise_on_problems(unread, count=least, strict=strict)
+            with spark_session(
+                master=master or "local[*]", app_name="kraft regress compare"
+            ) as spark:
+                compared, skipped = compare_files(
+                    spark,
+                    old_files,
+                    new_files,
+                    settings,
+                    threshold,
+                    strict=strict,
+                    ignore_node=reading.ignore_node,
+                )
+        compared = comparison.with_rules(compared, rules, settings, threshold)
+        return compared, [*unread, *skipped]
     problems: list[str] = []
 
     def side(name: str, before: Any = None) -> Any:

@@ -28,6 +28,7 @@ needs the packages of ``kraft[regress]``, and neither Spark nor Java.
 ``multiple_testing``  correction of p values for many tests
 ``comparison``        a candidate against its baseline
 ``project_rules``     thresholds, metrics and renames of a project's ``kraft-regress.toml``
+``ruled_source``      any source of points with these rules applied
 ``bisection``         the commit of a change, and what to measure next; ``bisect_question`` asks,
                       ``measured_commits`` runs a command in a worktree
 ``publication``       sends a report to GitHub or a webhook

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from kraft.regression.points import POINTS
@@ -20,13 +21,22 @@ def read_points(
     """Return all points of a store at a version, by default the newest, with the columns `POINTS`.
 
     Spark's Delta reader reads them if the session has it, otherwise its Parquet reader with the
-    list of the version's files. Raises StorageError as `kraft.regression.store.open_store`.
+    list of the version's files. A column that the version lacks is null. Raises StorageError as
+    `kraft.regression.store.open_store`.
     """
     state = open_store(store, version)
+    schema = from_arrow_schema(POINTS)
     if _DELTA in (spark.conf.get("spark.sql.extensions", "") or ""):
         delta = spark.read.format("delta").option("versionAsOf", state.version)
-        return delta.load(state.location.uri).select(*POINTS.names)
-    schema = from_arrow_schema(POINTS)
+        there = delta.load(state.location.uri)
+        return there.select(
+            *(
+                F.col(field.name)
+                if field.name in there.columns
+                else F.lit(None).cast(field.dataType).alias(field.name)
+                for field in schema
+            )
+        )
     if not state.files:
         return spark.createDataFrame([], schema)
     return spark.read.schema(schema).parquet(*map(state.location.absolute, state.files))

@@ -79,6 +79,41 @@ def test_a_fall_of_throughput_is_a_regression(kraft: Run, tmp_path: Path) -> Non
     assert "bigger is better" in page.read_text()
 
 
+def measured_by_jmh(path: Path, factor: float) -> Path:
+    """Write JMH's results of one benchmark with a throughput of 1000 ops/s times a factor."""
+    given = json.loads((TOOLS / "jmh.json").read_text())[:1]
+    metric = given[0]["primaryMetric"]
+    given[0]["secondaryMetrics"] = {}
+    metric["score"] = 1000 * factor
+    metric["rawData"] = [[999 * factor, 1000 * factor, 1001 * factor]] * 2
+    path.write_text(json.dumps(given))
+    return path
+
+
+def test_a_fall_of_jmh_throughput_is_a_regression_beside_pytest_benchmark(
+    kraft: Run, tmp_path: Path
+) -> None:
+    store = tmp_path / "store"
+    own = TOOLS.parent / "pytest-benchmark" / "5.3.1.json"
+    assert kraft("bench", "ingest", own, "--store", store).code == 0
+    for day in range(1, 17):
+        factor = (1 if day <= 8 else 0.8) * (1 + day % 3 / 1000)
+        path = measured_by_jmh(tmp_path / "jmh.json", factor)
+        options = ("--of-machine", "ci-1", "--commit", f"{day:040x}")
+        options += ("--time", f"2026-11-{day:02}T10:00:00")
+        assert kraft("bench", "ingest", path, "--store", store, *options).code == 0
+    assert {row["unit"] for row in points(store).values()} == {None, "ops/s"}
+    ran = kraft("regress", "--store", store, "--fail", "--json")
+    assert ran.code == 1
+    (change,) = ran.json["change_points"]
+    assert (change["kind"], change["unit"]) == ("regression", "ops/s")
+    assert change["commit_after"] == f"{9:040x}"
+    ran = kraft("regress", "compare", f"{1:040x}", f"{16:040x}", "--store", store, "--json")
+    assert (ran.code, ran.json["summary"]["regressions"]) == (1, 1)
+    ran = kraft("regress", "compare", f"{16:040x}", f"{1:040x}", "--store", store, "--json")
+    assert (ran.code, ran.json["summary"]["improvements"]) == (0, 1)
+
+
 def test_a_candidate_with_less_throughput_fails_the_comparison(kraft: Run, tmp_path: Path) -> None:
     base = load(tmp_path / "base.csv", [1000 + day % 3 for day in range(6)])
     slow = load(tmp_path / "slow.csv", [800 + day % 3 for day in range(6)], 10)
