@@ -27,11 +27,8 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import CommitProperties, DeltaTable, Schema, Transaction
-from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
-from deltalake.transaction import AddAction, RemoveAction, create_table_with_add_actions
 
-from kraft.errors import StorageError
+from kraft.errors import MissingPackageError, StorageError
 from kraft.regression.data_files import (
     STORED,
     DataFile,
@@ -41,6 +38,15 @@ from kraft.regression.data_files import (
     write_file,
 )
 from kraft.regression.store_location import StoreLocation
+
+try:
+    from deltalake import CommitProperties, DeltaTable, Schema, Transaction
+    from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+    from deltalake.transaction import AddAction, RemoveAction, create_table_with_add_actions
+except ImportError as error:
+    raise MissingPackageError(
+        f"the store of results needs deltalake: pip install 'kraft[regress]' ({error})"
+    ) from None
 
 _CONFIGURATION: dict[str, str | None] = {
     "delta.deletedFileRetentionDuration": "interval 30 days",

@@ -15,15 +15,6 @@ from urllib.parse import unquote, urlparse
 
 from pyarrow import fs
 
-from kraft.errors import MissingPackageError
-
-try:
-    from deltalake.fs import DeltaStorageHandler
-except ImportError as error:
-    raise MissingPackageError(
-        f"the store of results needs deltalake: pip install 'kraft[regress]' ({error})"
-    ) from None
-
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 
 
@@ -50,6 +41,8 @@ class StoreLocation:
         """Return the file system whose paths are relative to the store."""
         if self.is_local:
             return fs.SubTreeFileSystem(self.uri, fs.LocalFileSystem())
+        from deltalake.fs import DeltaStorageHandler
+
         return fs.PyFileSystem(DeltaStorageHandler(self.uri))
 
     def absolute(self, file: str) -> str:
