@@ -334,7 +334,7 @@ def bars(results: dict[tuple[object, ...], object]) -> list[Bar]:
             false.each_alone <= max(false.series // 1000, 1),
         ),
         (
-            "5 % steps within 64 commits: wrong commit named at 95 % confidence, at most 5 %",
+            "5 % steps within 64 commits: wrong at 95 % confidence, at most 5 %",
             f"{commit.wrong:.1f} %, {commit.runs:.1f} runs",
             commit.wrong <= 5,
         ),
