@@ -17,7 +17,8 @@ def read_points(
     """Return all points of a store at a version, by default the newest, with the columns `POINTS`.
 
     Spark's Parquet reader gets the list of the version's files: Delta's jar follows releases of
-    Spark late. A column that the version lacks is null. Raises StorageError as `kraft.regression.store.open_store`.
+    Spark late. A column that the version lacks is null. Raises StorageError as
+    `kraft.regression.store.open_store`.
     """
     state = open_store(store, version)
     schema = from_arrow_schema(POINTS)
