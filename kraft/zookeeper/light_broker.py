@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from functools import partial
 
 from kraft.errors import CorruptRecordError, ZooKeeperError
+from kraft.metadata.identifiers import random_uuid
 from kraft.protocol.headers import read_response_header, request_frame
 from kraft.server.local_quorum import LOOPBACK
 from kraft.zookeeper import znodes
@@ -94,6 +95,9 @@ class ZkLightBroker:
             timestamp_ms=int(time.time() * 1000),
         )
         self._session, self._server = session, server
+        # The first broker of a cluster names it (``KafkaServer.getOrGenerateClusterId``).
+        cluster_id = znodes.encode_cluster_id(str(random_uuid()))
+        session.run([CreateZnode("/cluster"), CreateZnode(znodes.CLUSTER_ID, cluster_id)])
         path = znodes.broker_path(self.id)
         (created,) = session.run([CreateZnode(path, registration.encode(), is_ephemeral=True)])
         if not created.is_ok:

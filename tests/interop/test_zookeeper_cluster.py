@@ -243,6 +243,10 @@ def test_the_command_runs_a_cluster(tmp_path: Path) -> None:
         lambda: kraft("zk", "topics", "describe", *zookeeper), until=lambda ran: not ran.returncode
     )
     assert len(described.stdout.splitlines()) == 7
+    # The cluster has an id; topics have none before Kafka 2.8.
+    opened = kraft("open", f"zookeeper://{started['zookeeper']}")
+    assert (opened.returncode, opened.stdout) == (1, "")
+    assert opened.stderr.startswith("error: /brokers/topics/demo has no topic_id: brokers from 2.8")
     assert command.process.stdin is not None
     command.process.stdin.write("stop 1001\nstop 9\nstatus\n")
     command.process.stdin.flush()
