@@ -514,7 +514,7 @@ def _compared(
     files = {name: files_of(name) for name in (base, candidate) if store is None or is_path(name)}
     size = sum(bytes_ for found in files.values() for _, bytes_ in found)
     if master is not None or size > _LOCAL_BYTES:
-        if len(files) < 2:
+        if not {base, candidate} <= files.keys():
             raise InvalidRequestError("runs of a store are compared without Spark: omit --master")
         if rules.rename:
             raise InvalidRequestError(

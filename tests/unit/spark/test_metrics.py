@@ -23,6 +23,7 @@ from kraft.spark.analysis import analyse
 from kraft.spark.frame_comparison import compare_files
 from kraft.spark.store_points import read_points
 from kraft.spark.tasks import SparkTasks
+from tests.harness.command_line import run_command
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -73,3 +74,8 @@ def test_a_candidate_with_less_throughput_is_a_regression(
     )
     assert (found, problems) == (expected, [])
     assert [each.is_regression for each in found] == [True]
+    command = ["regress", "compare", base, slow, "--unit", "ops/s", "--json"]
+    for ran in (run_command(*command, *more) for more in ([], ["--master", "local[2]"])):
+        assert (ran.code, ran.json["summary"]["regressions"]) == (1, 1)
+    same = run_command("regress", "compare", base, base, *command[4:], "--master", "local[2]")
+    assert (same.code, same.json["summary"]["compared"]) == (0, 1)
