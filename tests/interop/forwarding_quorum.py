@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Literal
 
 from kraft.admin import BlockingAdmin, connect_blocking
-from kraft.network.quorum_client import QuorumClient
+from kraft.network.quorum_client import QuorumClient, QuorumRefusedError
 from kraft.protocol.api_versions import (
     API_VERSIONS,
     ApiVersionsRequestData,
@@ -157,6 +157,26 @@ class ForwardingQuorum:
             )
 
         wait_for("the brokers to apply the metadata", applied)
+
+    def await_tokens(self) -> None:
+        """Wait until the controller knows the tokens that were created or have expired before.
+
+        Kafka's controller answers before its token cache has the change
+        (``DelegationTokenPublisher`` follows the log): a token that was just created may not be
+        found. The cache gets changes in their order, so a token of our own shows how far it is.
+        """
+        with self.admin() as admin:
+            created = admin.create_delegation_token()
+
+            def is_known() -> bool:
+                try:
+                    return admin.renew_delegation_token(created.hmac) > 0
+                except QuorumRefusedError as refused:
+                    if refused.name != "DELEGATION_TOKEN_NOT_FOUND":
+                        raise
+                    return False
+
+            wait_for("the controller to know the tokens", is_known)
 
 
 @contextmanager
