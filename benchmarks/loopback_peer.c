@@ -93,8 +93,10 @@ static int serve_one(struct connection *one, int file, long size, int request) {
         }
         while (one->left) {
             ssize_t now = sendfile(one->fd, file, &one->at, one->left);
-            if (now <= 0)
+            if (now < 0)
                 return 1;
+            if (now == 0)
+                one->at = 0; /* the end of the file */
             one->left -= now;
         }
     }
@@ -108,6 +110,10 @@ static void serve(const char *path, long size, int request) {
     struct epoll_event event = {EPOLLIN, {.ptr = NULL}}, events[EVENTS];
     check(file >= 0, path);
     file_size = lseek(file, 0, SEEK_END);
+    if (file_size <= 0) {
+        fprintf(stderr, "%s is empty: there is nothing to send\n", path);
+        exit(1);
+    }
     check(bind(listening, (void *)&at, sizeof at) == 0 && listen(listening, 128) == 0, "listen");
     getsockname(listening, (void *)&at, &length);
     check(epoll_ctl(poll, EPOLL_CTL_ADD, listening, &event) == 0, "epoll_ctl");
