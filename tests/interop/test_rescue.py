@@ -20,9 +20,14 @@ CLUSTER_ID = "cmVzY3VlZCBieSBrcmFmdA"
 
 
 def create(ask: Driver, name: str) -> None:
-    """Create a topic once a broker is there to hold it."""
+    """Create a topic once a broker is there to hold it, and wait until the broker lists it."""
     topic = {"name": name, "partitions": 2, "replication_factor": 1}
-    wait_for(f"topic {name}", lambda: ask("create_topics", topics=[topic]))
+
+    def is_listed() -> bool:
+        # A request whose answer was late may have created it.
+        return name in ask("list_topics") or not ask("create_topics", topics=[topic])
+
+    wait_for(f"topic {name}", is_listed)
 
 
 @pytest.mark.parametrize(
