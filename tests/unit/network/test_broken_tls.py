@@ -16,15 +16,15 @@ import re
 import socket
 import ssl
 import struct
+import time
 from collections.abc import Callable
 
 import pytest
 
-from kraft.network.listener import Limits
 from kraft.network.server_connection import ServerConnection
 from kraft.network.tls_context import ClientAuth
 from tests.harness.certificates import authority
-from tests.unit.network.listening import Node, play, until
+from tests.unit.network.listening import Node, play, shorten, until
 from tests.unit.network.tls_peers import AS_ALICE, STRANGER, secured, trusting
 
 __all__ = ["play"]
@@ -122,14 +122,16 @@ def test_a_bad_certificate_is_named_in_the_log_only(
         assert not node.received
         await (await node.client(trusting(**AS_ALICE))).echo()
 
+    began = time.monotonic()
     with caplog.at_level(logging.WARNING):
         play(scenario, security=secured(ClientAuth.REQUIRED))
+    most = 3 + time.monotonic() - began
     lines = [record.getMessage() for record in caplog.records]
     assert all(
         re.search(f"the TLS handshake with 127.0.0.1 failed: .*({reason})", one) for one in lines
     )
     # One line at once, then one line a second with the count of the others.
-    assert 2 <= len(lines) <= 8
+    assert 2 <= len(lines) <= most
 
 
 async def connected(node: Node, tls: ssl.SSLContext) -> None:
@@ -159,11 +161,12 @@ def test_key_updates_without_end_fill_no_buffer(play: Callable[..., None]) -> No
             await asyncio.sleep(0.001)
         assert await flood > 1000
         assert most < MOST_BUFFERED
+        shorten(node, response_write_timeout_ms=1500)
         await (await node.client(trusting())).echo()
         # A peer that reads nothing is disconnected like any other that makes no progress.
         await until(lambda: connection not in listener.connections)
 
-    play(scenario, Limits(response_write_timeout_ms=1500), security=secured())
+    play(scenario, security=secured())
 
 
 def send_key_updates(host: str, port: int) -> int:

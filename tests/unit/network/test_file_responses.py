@@ -20,7 +20,15 @@ from kraft.protocol.fetch import FetchedPartitionData, FetchedTopicData, FetchRe
 from kraft.protocol.headers import request_frame
 from tests.harness.standstills import despite_standstills
 from tests.unit.network import tls_peers
-from tests.unit.network.listening import CREATE_TOPICS, Client, Node, play, resident_bytes, until
+from tests.unit.network.listening import (
+    CREATE_TOPICS,
+    Client,
+    Node,
+    play,
+    resident_bytes,
+    shorten,
+    until,
+)
 
 __all__ = ["play"]
 
@@ -130,11 +138,12 @@ def test_a_peer_that_reads_nothing_is_disconnected(
         node.pieces = None
         (await connected(node, has_tls)).writer.close()
         assert is_open(path)
+        shorten(node, response_write_timeout_ms=SLOW.response_write_timeout_ms)
         await until(lambda: "no sign that it reads its responses" in caplog.text)
         assert resident_bytes() - before < 16 << 20
         await until(lambda: not is_open(path))
 
-    play(scenario, SLOW, **security(has_tls))
+    play(scenario, **security(has_tls))
 
 
 @protocols
