@@ -16,6 +16,8 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
+from queue import Empty, SimpleQueue
 from typing import TypeVar
 
 from kraft.errors import KraftError, UnsupportedVersionError
@@ -56,7 +58,12 @@ class Fetching:
         self._client = client
         self._observer = QuorumObserver(cluster_id, on_progress)
         self._stable = StableBatches()
-        self._lock = threading.Condition()
+        self._lock = threading.RLock()
+        #: Waited for by the thread that fetches alone. Ctrl-C in the wait of a threading.Condition,
+        #: or while its lock is taken, would lose the lock and raise another error.
+        self._changed = threading.Condition(self._lock)
+        #: Has an item after each change; the user's thread waits for it without the lock.
+        self._wakes: SimpleQueue[None] = SimpleQueue()
         self._queue: deque[Piece] = deque()
         self._queued_bytes = 0
         self._on_arrival: list[Callable[[], object]] = []
@@ -95,21 +102,15 @@ class Fetching:
         Raises the error that ended the thread, and QuorumUnreachableError for a quorum that does
         not answer.
         """
-        with self._lock:
-            self._lock.wait_for(
-                lambda: (
-                    self._queue
-                    or self._has_first_state
-                    or self._error
-                    or self.trouble
-                    or self._is_closed
-                )
-            )
-            if not self._queue and not self._has_first_state:
+        while True:
+            with self._lock:
+                if self._queue or self._has_first_state:
+                    return self._has_first_state
                 if self._error is not None:
                     raise self._error
-                raise QuorumUnreachableError(self.trouble or "the follower was closed")
-            return self._has_first_state
+                if self.trouble or self._is_closed:
+                    raise QuorumUnreachableError(self.trouble or "the follower was closed")
+            self._wakes.get()
 
     def take(self, timeout_s: float, max_bytes: int | None) -> list[Piece]:
         """Return what has arrived, oldest first; wait up to ``timeout_s`` if nothing has.
@@ -117,11 +118,14 @@ class Fetching:
         ``max_bytes``: at least one piece, and no more than this many bytes in several. Raises the
         error that ended the thread once all pieces are taken.
         """
+        end = time.monotonic() + timeout_s
+        while (left_s := end - time.monotonic()) > 0:
+            with self._lock:
+                if self._queue or self._error or self._is_closed:
+                    break
+            with suppress(Empty):
+                self._wakes.get(timeout=left_s)
         with self._lock:
-            if timeout_s > 0:
-                self._lock.wait_for(
-                    lambda: bool(self._queue or self._error or self._is_closed), timeout_s
-                )
             taken: list[Piece] = []
             size = 0
             while self._queue:
@@ -132,7 +136,7 @@ class Fetching:
                 self._queued_bytes -= _size_of(taken[-1])
             if not taken and self._error is not None:
                 raise self._error
-            self._lock.notify_all()
+            self._changed.notify_all()
             return taken
 
     def call_on_arrival(self, callback: Callable[[], object]) -> None:
@@ -179,7 +183,7 @@ class Fetching:
 
     def _fetch(self) -> None:
         with self._lock:
-            self._lock.wait_for(lambda: self._queued_bytes < MAX_QUEUED_BYTES or self._is_closed)
+            self._changed.wait_for(lambda: self._queued_bytes < MAX_QUEUED_BYTES or self._is_closed)
         if not self._is_closed:
             self._put(self._ask(self._observer.next_piece(_MAX_WAIT_MS)))
 
@@ -199,7 +203,7 @@ class Fetching:
     def _pause(self, seconds: float) -> None:
         end = time.monotonic() + seconds
         with self._lock:
-            self._lock.wait_for(lambda: self._is_closed, max(end - time.monotonic(), 0))
+            self._changed.wait_for(lambda: self._is_closed, max(end - time.monotonic(), 0))
 
     def _put(self, piece: Piece | None) -> None:
         if isinstance(piece, CommittedBatches):
@@ -220,7 +224,9 @@ class Fetching:
 
     def _notify(self) -> None:
         """Wake all that wait; called with the lock."""
-        self._lock.notify_all()
+        self._changed.notify_all()
+        if self._wakes.empty():
+            self._wakes.put(None)
         callbacks, self._on_arrival = self._on_arrival, []
         for callback in callbacks:
             callback()
