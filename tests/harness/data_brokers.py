@@ -56,7 +56,7 @@ CONTROLLER = -1
 #: More than broker.session.timeout.ms.
 SESSION_MS = 20_000.0
 #: The time in which a test's brokers must reach a state.
-PATIENCE_S = 10.0
+PATIENCE_S = 60.0
 FAST = ReplicationSettings(
     max_lag_ms=400.0, fetcher=FetcherSettings(max_wait_ms=50, backoff_ms=20.0)
 )

@@ -54,7 +54,7 @@ def run(path: Path, scenario: Scenario, *ids: int, **fields: Any) -> None:
             await cluster.start()
             await scenario(cluster)
 
-    asyncio.run(asyncio.wait_for(main(), 30))
+    asyncio.run(asyncio.wait_for(main(), 120))
 
 
 def allowing(*rules: tuple[AclOperation, ResourceType, str]) -> Authorizer:

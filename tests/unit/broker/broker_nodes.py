@@ -226,7 +226,7 @@ def play(
 
     async def whole() -> None:
         try:
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(120):
                 await scenario()
         finally:
             await nodes.stop()

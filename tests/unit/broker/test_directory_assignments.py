@@ -107,7 +107,7 @@ def run(scenario: Callable[[Reporting], Awaitable[None]]) -> None:
     async def main() -> None:
         await scenario(Reporting())
 
-    asyncio.run(asyncio.wait_for(main(), 20))
+    asyncio.run(asyncio.wait_for(main(), 120))
 
 
 @pytest.fixture(autouse=True)

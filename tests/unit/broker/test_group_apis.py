@@ -75,7 +75,7 @@ from tests.harness.group_requests import join
 from tests.unit.broker.offsets_brokers import OffsetsBroker, OffsetsBrokers, acl
 
 T, U = Uuid(b"T" * 16), Uuid(b"U" * 16)
-PATIENCE_S = 30
+PATIENCE_S = 120
 
 
 def run(scenario: Callable[[OffsetsBrokers], Awaitable[None]], *, authorizes: bool = False) -> None:

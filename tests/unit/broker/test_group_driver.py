@@ -33,7 +33,7 @@ from tests.unit.broker.offsets_brokers import (
 )
 
 CONTEXT = ClientContext("c", "/host", 9)
-PATIENCE_S = 30
+PATIENCE_S = 120
 
 
 def run(scenario: Callable[[], Awaitable[None]]) -> None:

@@ -39,7 +39,7 @@ def test_logs_are_created_in_a_thread_and_metadata_wait_for_it(
 
         def held(partitions: Any) -> None:
             assert current_thread() is not main_thread()
-            assert may_go.wait(10)
+            assert may_go.wait(60)
             create(partitions)
 
         monkeypatch.setattr(broker.store, "create_missing", held)
@@ -65,7 +65,7 @@ def test_a_close_waits_for_the_thread(tmp_path: Path, monkeypatch: pytest.Monkey
         may_go, is_done = Event(), Event()
 
         def held(partitions: Any) -> None:
-            assert may_go.wait(10)
+            assert may_go.wait(60)
             is_done.set()
 
         monkeypatch.setattr(broker.store, "create_missing", held)

@@ -64,7 +64,7 @@ def test_a_heartbeat_waits_for_the_replicas_but_the_metadata_cache_does_not(
         make = store.create_missing
 
         def held(partitions: Any) -> None:
-            assert may_go.wait(30)
+            assert may_go.wait(60)
             make(partitions)
 
         monkeypatch.setattr(store, "create_missing", held)

@@ -45,7 +45,7 @@ def run(path: Path, scenario: Scenario, *ids: int, **fields: Any) -> None:
             await cluster.start()
             await scenario(cluster)
 
-    asyncio.run(asyncio.wait_for(main(), 30))
+    asyncio.run(asyncio.wait_for(main(), 120))
 
 
 async def produce(
@@ -89,7 +89,7 @@ def test_two_requests_whose_time_is_due_set_the_timer_under_uvloop(tmp_path: Pat
             assert [answer.error for answer in answers] == [REQUEST_TIMED_OUT] * 2
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(asyncio.wait_for(scenario(), 30))
+        runner.run(asyncio.wait_for(scenario(), 120))
 
 
 def test_a_replica_that_is_cut_off_leaves_the_isr_and_comes_back(tmp_path: Path) -> None:

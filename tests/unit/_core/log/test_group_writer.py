@@ -46,7 +46,7 @@ class Running:
 
     def close(self) -> None:
         self.group.close()
-        self.thread.join(20)
+        self.thread.join(60)
         assert not self.thread.is_alive()
         os.close(self.signal_fd)
 
@@ -187,7 +187,7 @@ def test_after_a_disk_failure_no_append_is_done(
         running.until(1)
     running.group.put(b"more", 0, b"note")
     running.group.hand_over()
-    running.thread.join(20)
+    running.thread.join(60)
     assert not running.thread.is_alive()
     time.sleep(0.01)
     with pytest.raises(StorageError, match=reason):

@@ -62,7 +62,7 @@ class Heard:
     async def until(self, sequence: int) -> None:
         while not any(isinstance(e, Written) and e.write_sequence >= sequence for e in self.events):
             self._is_news.clear()
-            await asyncio.wait_for(self._is_news.wait(), 20)
+            await asyncio.wait_for(self._is_news.wait(), 60)
             assert not self.failures
 
     def append(self, sequence: int, base: int, count: int = 10) -> bytes:
@@ -167,7 +167,7 @@ def test_each_chunk_of_a_download_has_its_event_before_the_next_is_written(
 
     def perform_late(store: MetadataStore, write: Write) -> Event | None:
         if isinstance(write, StoreSnapshotChunk) and write.position == 200:
-            assert is_told.wait(20)
+            assert is_told.wait(60)
         return perform(store, write)
 
     monkeypatch.setattr(MetadataStore, "perform", perform_late)
@@ -484,7 +484,7 @@ asyncio.run(main())
     acknowledged = max(
         [acknowledged, *(int(line) for line in process.stdout if line.endswith("\n"))]
     )
-    process.wait(20)
+    process.wait(60)
     store = open_store(tmp_path)
     assert store.view.end_offset >= 1 + 10 * (acknowledged - 1)
     store.close()

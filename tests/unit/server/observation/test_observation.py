@@ -187,7 +187,7 @@ def test_a_node_is_ready_once_it_follows_the_quorum(
             async def ready(node: ObservedNode = node) -> bool:
                 return (await check(node, "/readyz"))[0] == 200
 
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 while not await ready():
                     await asyncio.sleep(0.02)
         status, document = await check(nodes[0], "/readyz")
