@@ -117,7 +117,7 @@ def test_free_memory_is_returned_once_for_each_new_snapshot(
     monkeypatch.setattr(snapshot_upkeep, "return_free_memory", lambda: returned.append(None))
     opened = StoreOpening(stopped).result()
     looks = iter(range(30))
-    assert not keep_up(opened, lambda: next(looks) > 20, least_size=1 << 30)
+    assert not keep_up(opened, lambda: bool(returned) and next(looks) > 20, least_size=1 << 30)
     opened.store.close()
     assert len(returned) == 1
 
