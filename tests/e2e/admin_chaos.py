@@ -38,7 +38,7 @@ TOPICS = 12
 CONFIGURED = 3
 CYCLES_AN_AUDIT = 10
 #: Far above the time on a busy machine; slower progress counts as a standstill.
-PROGRESS_TIMEOUT_S = 60.0
+PROGRESS_TIMEOUT_S = 180.0
 #: The methods of `AdminChaos` that apply a fault, with their weights.
 FAULTS = {
     "kill_leader": 6,
