@@ -23,9 +23,14 @@ RECORDS = 40
 
 
 def create(ask: Driver, name: str, copies: int) -> None:
-    """Create a topic once brokers are there to hold it."""
+    """Create a topic once brokers are there to hold it, and wait until a broker lists it."""
     topic = {"name": name, "partitions": 2, "replication_factor": copies}
-    wait_for(f"topic {name}", lambda: ask("create_topics", topics=[topic]))
+
+    def is_listed() -> bool:
+        # A request whose answer was late may have created it.
+        return name in ask("list_topics") or not ask("create_topics", topics=[topic])
+
+    wait_for(f"topic {name}", is_listed)
 
 
 def produce(broker: Node, topic: str, first: int) -> None:
@@ -37,7 +42,7 @@ def produce(broker: Node, topic: str, first: int) -> None:
             for number in range(first, first + RECORDS)
         ]
         for each in sent:
-            each.get(timeout=30)
+            each.get(timeout=120)
     finally:
         producer.close()
 
