@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from kraft.admin import BlockingAdmin, connect_blocking
+from kraft.admin import BlockingAdmin, ConfigChange, ConfigResourceType, connect_blocking
 from kraft.network.quorum_client import QuorumClient, QuorumRefusedError
 from kraft.protocol.api_versions import (
     API_VERSIONS,
@@ -49,7 +49,7 @@ SASL = {
 HOLDERS = (1001, 1002, 1003)
 _CLUSTER_ID = "a3JhZnQgZ2VuZXJhdGVkIA"
 _SASL_PLAINTEXT = 2
-_START_TIMEOUT_S = 60.0
+_START_TIMEOUT_S = 180.0
 
 
 @dataclass
@@ -60,6 +60,7 @@ class ForwardingQuorum:
     directory: Path
     kind: Literal["kraft", "kafka"] = "kraft"
     cluster: Cluster = field(init=False)
+    _awaited: int = 0
 
     def __post_init__(self) -> None:
         self.cluster = Cluster(self.jars, self.directory, _CLUSTER_ID, True)
@@ -157,6 +158,26 @@ class ForwardingQuorum:
             )
 
         wait_for("the brokers to apply the metadata", applied)
+
+    def await_controller(self) -> None:
+        """Wait until the controller describes all that was committed before.
+
+        Kafka's controller answers a change before the caches from which it describes configurations
+        and ACLs have it: they follow the log (``MetadataCachePublisher``, ``AclPublisher``). They
+        get changes in their order, so a setting of our own shows how far they are.
+        """
+        resource = (ConfigResourceType.CLIENT_METRICS, "awaited")
+        self._awaited += 1
+        wanted = str(1000 + self._awaited)
+        with self.admin() as admin:
+            change = ConfigChange("interval.ms", wanted)
+            admin.incremental_alter_configs({resource: [change]}).all()
+
+            def is_described() -> bool:
+                described = admin.describe_configs([resource]).all()[resource]
+                return described["interval.ms"].value == wanted
+
+            wait_for("the controller to describe the metadata", is_described)
 
     def await_tokens(self) -> None:
         """Wait until the controller knows the tokens that were created or have expired before.
