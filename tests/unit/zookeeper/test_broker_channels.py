@@ -148,9 +148,10 @@ def test_a_server_disconnects_malformed_requests(sent: bytes) -> None:
     server = RequestServer(0, obey, name="broker")
     with socket.create_connection(("127.0.0.1", server.port), PATIENCE_S) as connection:
         connection.sendall(sent)
-        connection.shutdown(socket.SHUT_WR)
         received = b""
-        # A reset, if it closes with unread bytes.
+        # A reset, if it closes with unread bytes; then there may be no connection to shut down.
+        with suppress(OSError):
+            connection.shutdown(socket.SHUT_WR)
         with suppress(ConnectionResetError):
             received = connection.recv(1)
         assert received == b""
