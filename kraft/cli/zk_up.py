@@ -1,4 +1,4 @@
-"""``kraft zk up``: run a cluster of 2018 on this machine with one command."""
+"""``kraft zk up``: run a cluster of the ZooKeeper era on this machine with one command."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import signal
 import tempfile
 import time
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,6 +15,7 @@ import typer
 from kraft.cli.exit_codes import REFUSED
 from kraft.cli.input_lines import InputLines
 from kraft.cli.options import JsonOption
+from kraft.zookeeper.settings import ZkEra
 
 if TYPE_CHECKING:
     from kraft.zookeeper.controller_node import ZkControllerNode
@@ -38,6 +40,14 @@ def up(
             "controller over sockets, and store no records.",
         ),
     ] = 3,
+    era: Annotated[
+        ZkEra,
+        typer.Option(
+            "--era",
+            help="The generation of the controllers: 0.8 is that of Kafka 0.8.2, with listeners "
+            "under one lock, 2018 that of Kafka 1.1, with one queue of events.",
+        ),
+    ] = ZkEra.V2018,
     controllers: Annotated[
         int, typer.Option("--controllers", min=1, max=9, help="The number of controllers.")
     ] = 2,
@@ -72,14 +82,15 @@ def up(
         bool,
         typer.Option(
             "--sync-writes",
-            help="Let controllers read and write one znode at a time, as Kafka before 1.1.",
+            help="Let controllers read and write one znode at a time, as Kafka before 1.1. Those "
+            "of 0.8 always do.",
         ),
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Run ZooKeeper, controllers as of Kafka 1.1 and light brokers on loopback, until Ctrl-C.
+    """Run ZooKeeper, controllers of Kafka 1.1 or 0.8.2 and light brokers on loopback, until Ctrl-C.
 
-    Brokers of Apache Kafka 1.1 to 3.9 (inter.broker.protocol.version=1.1) can join: they follow the controller.
+    Brokers of Apache Kafka can join and follow the controller: 1.1 to 3.9 (inter.broker.protocol.version=1.1), or with --era 0.8 those of 0.8.2.
 
     Reads commands from standard input, one a line: [bold]stop N[/bold] ends controller or broker N, a broker after a controlled shutdown, [bold]kill N[/bold] at once, [bold]start N[/bold] starts it again, [bold]status[/bold] prints who is active.
 
@@ -88,6 +99,8 @@ def up(
       kraft zk up
 
       kraft zk up --brokers 5 --controllers 3
+
+      kraft zk up --era 0.8
 
       kraft zk up --brokers 0 --zookeeper 127.0.0.1:2181/kafka
     """  # noqa: E501  (help joins no lines: each paragraph is one)
@@ -110,7 +123,7 @@ def up(
             server.start()
             address = ZooKeeperAddress.parse(server.endpoint)
         cluster = _ZkCluster(
-            address, controllers, brokers, session_timeout_ms, pipelines=not sync_writes
+            address, controllers, brokers, session_timeout_ms, era=era, pipelines=not sync_writes
         )
         stack.callback(cluster.stop)
         # A second Ctrl-C must not leave a server or a temporary directory.
@@ -138,16 +151,26 @@ class _ZkCluster:
         brokers: int,
         session_timeout_ms: int,
         *,
+        era: ZkEra,
         pipelines: bool,
     ) -> None:
         from kraft.server.light_brokers import RACKS
         from kraft.zookeeper.controller_node import ZkControllerNode
         from kraft.zookeeper.light_broker import ZkLightBroker
+        from kraft.zookeeper.settings import SETTINGS_0_8
 
+        # Kafka 0.8.2 deletes topics only if its settings say so.
+        deletes = replace(SETTINGS_0_8, delete_topic_enable=True)
+        self._era = era
         self._address = address
         self._controllers = {
             id: ZkControllerNode(
-                id, address, session_timeout_ms=session_timeout_ms, pipelines=pipelines
+                id,
+                address,
+                era=era,
+                settings=deletes if era == ZkEra.V0_8 else None,
+                session_timeout_ms=session_timeout_ms,
+                pipelines=pipelines,
             )
             for id in range(_FIRST_CONTROLLER_ID, _FIRST_CONTROLLER_ID + controllers)
         }
@@ -267,6 +290,7 @@ class _ZkCluster:
             out.document(
                 {
                     "zookeeper": str(self._address),
+                    "era": str(self._era),
                     "controllerId": -1 if active is None else active.id,
                     "controllerEpoch": -1 if controller is None else controller.context.epoch,
                     "events": {} if controller is None else dict(controller.event_counts),
@@ -305,7 +329,7 @@ class _ZkCluster:
         ]
         epoch = "" if controller is None else f", controller epoch {controller.context.epoch}"
         out.table(
-            f"cluster in ZooKeeper at {self._address}{epoch}",
+            f"cluster of {self._era} in ZooKeeper at {self._address}{epoch}",
             ("NodeId", "Endpoint", "Status", "Replicas"),
             rows,
             numbers=("NodeId", "Replicas"),

@@ -26,6 +26,7 @@ from kraft.zookeeper import znodes
 from kraft.zookeeper.controller_znodes import ControllerZnodes
 from kraft.zookeeper.port import CreateZnode, GetZnode, ZkCode, ZooKeeperPort
 from kraft.zookeeper.znodes import (
+    BrokerZnode,
     ControllerZnode,
     PartitionStateZnode,
     TopicZnode,
@@ -46,13 +47,17 @@ class ZkPartitionDescription:
 
 @dataclass(frozen=True, slots=True)
 class ZkControllerDescription:
-    """The active controller, -1 without one, since when, and the last controller epoch."""
+    """The active controller, -1 without one, since when, and the last controller epoch.
+
+    ``era`` is that of a controller of kraft, 0.8 or 2018; empty for one of Apache Kafka.
+    """
 
     broker_id: int
     timestamp_ms: int
     epoch: int
     brokers: tuple[int, ...]
     topics: int
+    era: str
 
 
 class ZkAdmin:
@@ -160,4 +165,9 @@ class ZkAdmin:
             decode_controller_epoch(epoch.data) if epoch.is_ok else 0,
             tuple(self._tree.brokers()),
             len(self._tree.topics()),
+            self._era_of(znode.broker_id),
         )
+
+    def _era_of(self, controller_id: int) -> str:
+        (found,) = self._port.run([GetZnode(znodes.broker_path(controller_id))])
+        return BrokerZnode.decode(found.data, controller_id).controller_era if found.is_ok else ""

@@ -20,6 +20,8 @@ from kraft.errors import CorruptRecordError
 from kraft.protocol.headers import read_response_header, request_frame
 from kraft.zookeeper.broker_requests import BrokerRequest, OnResponse, UpdateMetadata
 from kraft.zookeeper.controller_rpcs import (
+    VERSIONS_1_1,
+    RequestVersions,
     decode_response,
     encode_request,
     inter_broker_address,
@@ -38,10 +40,16 @@ class SocketChannels:
     """Channels over sockets; implements `broker_requests.BrokerChannels`.
 
     ``on_response(broker, request, response)`` is called in the sender's thread with the answers to
-    LeaderAndIsr and StopReplica. The other methods are called by one thread.
+    LeaderAndIsr and StopReplica. The other methods are called by one thread at a time.
     """
 
-    def __init__(self, controller_id: int, on_response: OnResponse) -> None:
+    def __init__(
+        self,
+        controller_id: int,
+        on_response: OnResponse,
+        versions: RequestVersions = VERSIONS_1_1,
+    ) -> None:
+        self._versions = versions
         self._client_id = f"{controller_id}"
         self._on_response = on_response
         self._senders: dict[int, _Sender] = {}
@@ -67,7 +75,7 @@ class SocketChannels:
         if sender is None:
             return
         if self._encoded is None or self._encoded[0] is not request:
-            self._encoded = request, _EncodedRequest(request)
+            self._encoded = request, _EncodedRequest(request, self._versions)
         sender.put(self._encoded[1])
 
     def stop(self) -> None:
@@ -78,9 +86,9 @@ class SocketChannels:
 class _EncodedRequest:
     """A request and its bytes."""
 
-    def __init__(self, request: BrokerRequest) -> None:
+    def __init__(self, request: BrokerRequest, versions: RequestVersions) -> None:
         self.request = request
-        self.api, self.version, self.body = encode_request(request)
+        self.api, self.version, self.body = encode_request(request, versions)
 
 
 class _Sender:

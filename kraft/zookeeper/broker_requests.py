@@ -1,9 +1,10 @@
-"""The requests of the 2018 controller to brokers, gathered for one change of state.
+"""The requests of controllers to brokers, gathered for one change of state.
 
 A `RequestBatch` collects what each broker has to know, and sends LeaderAndIsr, then UpdateMetadata,
 then StopReplica. `BrokerChannels` is the port that delivers them.
 
-Rules: ``ControllerBrokerRequestBatch`` in ``ControllerChannelManager.scala`` of Kafka 1.1.1.
+Rules: ``ControllerBrokerRequestBatch`` in ``ControllerChannelManager.scala`` of Kafka 0.8.2.2 and
+1.1.1.
 """
 
 from __future__ import annotations
@@ -87,7 +88,8 @@ class BrokerChannels(Protocol):
 class RequestBatch:
     """The requests of one change of state, in the order in which they were added.
 
-    ``being_deleted`` are the partitions of topics that are queued for deletion.
+    ``being_deleted`` are the partitions of topics that are queued for deletion. ``is_0_8`` sends as
+    Kafka 0.8.2: a StopReplica for each replica, and no UpdateMetadata without a partition.
     """
 
     def __init__(
@@ -95,7 +97,10 @@ class RequestBatch:
         controller_id: int,
         context: ControllerContext,
         being_deleted: Collection[PartitionKey],
+        *,
+        is_0_8: bool = False,
     ) -> None:
+        self._is_0_8 = is_0_8
         self._controller_id = controller_id
         self._context = context
         self._being_deleted = being_deleted
@@ -176,7 +181,7 @@ class RequestBatch:
                 [znode for id, znode in context.brokers.items() if id in leaders],
             )
             channels.send(broker, request)
-        if self._metadata_brokers:
+        if self._metadata_brokers and (self._metadata or not self._is_0_8):
             metadata = UpdateMetadata(
                 self._controller_id,
                 context.epoch,
@@ -186,6 +191,12 @@ class RequestBatch:
             for broker in sorted(self._metadata_brokers):
                 channels.send(broker, metadata)
         for broker, stops in self._stops.items():
+            if self._is_0_8:
+                for key, deletes in stops:
+                    channels.send(
+                        broker, StopReplica(self._controller_id, context.epoch, deletes, [key])
+                    )
+                continue
             for delete in (False, True):
                 keys = [key for key, deletes in stops if deletes == delete]
                 if keys:

@@ -18,7 +18,6 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
-from itertools import groupby
 
 from kraft import errors
 from kraft.errors import InvalidArgumentError, KraftError, NotControllerError, ZooKeeperError
@@ -30,7 +29,7 @@ from kraft.zookeeper.broker_requests import (
     LeaderAndIsr,
     StopReplica,
 )
-from kraft.zookeeper.context import ControllerContext, Leadership
+from kraft.zookeeper.context import ControllerContext
 from kraft.zookeeper.controller_znodes import ControllerMovedError, ControllerZnodes
 from kraft.zookeeper.elections import ElectionStrategy
 from kraft.zookeeper.events import (
@@ -54,8 +53,10 @@ from kraft.zookeeper.events import (
     TopicDeletion,
     TopicsChange,
 )
+from kraft.zookeeper.loading import load_topics, read_leaders, unfinished_elections
 from kraft.zookeeper.port import ZkEvent, ZkSessionExpiredError, ZooKeeperPort
 from kraft.zookeeper.reassignment import PartitionReassignments
+from kraft.zookeeper.rebalance import may_rebalance, missing_preferred_leaders
 from kraft.zookeeper.settings import ZkControllerSettings
 from kraft.zookeeper.state_machines import ZkStateMachines
 from kraft.zookeeper.states import PartitionKey, ReplicaKey, ZkPartitionState, ZkReplicaState
@@ -206,8 +207,9 @@ class ZkController:
                     keys = self._tree.preferred_elections()
                     self._elect_preferred([k for k in keys if not self.deletion.is_queued(k[0])])
                     self._tree.delete_preferred_election()
-            case AutoPreferredReplicaLeaderElection():
-                self._rebalance()
+            case AutoPreferredReplicaLeaderElection(epoch):
+                if epoch == self.context.epoch:
+                    self._rebalance()
             case IsrChangeNotification():
                 self._isrs_changed()
             case LogDirEventNotification():
@@ -272,48 +274,18 @@ class ZkController:
         self.deletion.proceed()
         keys = tree.preferred_elections()
         if keys:
-            self._elect_preferred(self._unfinished_elections(keys))
+            self._elect_preferred(unfinished_elections(context, keys, self.deletion.is_queued))
             tree.delete_preferred_election()
         if self.settings.auto_leader_rebalance_enable:
-            self._put(AutoPreferredReplicaLeaderElection(), _FIRST_REBALANCE_MS)
+            self._put(AutoPreferredReplicaLeaderElection(context.epoch), _FIRST_REBALANCE_MS)
 
     def _load_context(self) -> None:
         context, tree = self.context, self._tree
         context.brokers = self._tree.brokers()
         tree.watch(*(znodes.broker_path(broker) for broker in context.brokers))
-        context.topics = tree.topics()
-        tree.watch(*map(znodes.topic_path, context.topics))
-        for topic, assignment in sorted(tree.assignments(sorted(context.topics)).items()):
-            context.add_partitions(topic, assignment)
-        self._read_leaders(context.partitions())
+        load_topics(context, tree)
         self._channels.set_brokers(context.brokers)
         context.reassigned = tree.reassignments()
-
-    def _read_leaders(self, keys: Sequence[PartitionKey]) -> None:
-        """Read leaders and ISRs; partitions without them keep none."""
-        self.context.set_leaderships(
-            (
-                key,
-                Leadership(
-                    state.leader, state.leader_epoch, state.isr, state.controller_epoch, version
-                ),
-            )
-            for key, found in self._tree.states(keys).items()
-            if found is not None
-            for state, version in [found]
-        )
-
-    def _unfinished_elections(self, keys: Collection[PartitionKey]) -> list[PartitionKey]:
-        """Return the partitions that exist, stay, and are not led by their preferred replica."""
-        context = self.context
-        return [
-            key
-            for key in keys
-            if context.has_partition(key)
-            and not self.deletion.is_queued(key[0])
-            and (leadership := context.leadership(key)) is not None
-            and leadership.leader != context.assignment(key)[0]
-        ]
 
     # -- resignation
 
@@ -501,7 +473,7 @@ class ZkController:
         paths, found = self._tree.isr_changes()
         keys = [key for key in found if self.context.has_partition(key)]
         if keys:
-            self._read_leaders(keys)
+            read_leaders(self.context, self._tree, keys)
             self._update_metadata(keys)
         self._tree.delete(paths)
 
@@ -512,25 +484,12 @@ class ZkController:
 
     def _rebalance(self) -> None:
         """Elect preferred leaders where a broker lacks more of them than the settings allow."""
-        context = self.context
-        by_leader = sorted(
-            (context.assignment(key)[0], key)
-            for key in context.partitions()
-            if context.assignment(key) and not self.deletion.is_queued(key[0])
-        )
-        for broker, group in groupby(by_leader, key=lambda pair: pair[0]):
-            keys = [key for _, key in group]
-            elsewhere = [
-                key
-                for key in keys
-                if (leadership := context.leadership(key)) is not None
-                and leadership.leader != broker
-            ]
-            limit = self.settings.leader_imbalance_per_broker_percentage / 100
-            if len(elsewhere) / len(keys) > limit and not context.reassigned:
-                self._elect_preferred([key for key in elsewhere if context.is_online(broker, key)])
+        context, settings = self.context, self.settings
+        due = missing_preferred_leaders(context, settings, self.deletion.is_queued)
+        self._elect_preferred([key for key in due if may_rebalance(context, key)])
         self._put(
-            AutoPreferredReplicaLeaderElection(), self.settings.leader_imbalance_check_interval_ms
+            AutoPreferredReplicaLeaderElection(context.epoch),
+            settings.leader_imbalance_check_interval_ms,
         )
 
     def _reassign(self) -> None:

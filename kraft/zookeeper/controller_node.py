@@ -1,4 +1,4 @@
-"""A controller of 2018 as a node: its session, event loop, channels, and listener.
+"""A controller of the ZooKeeper era as a node: its session, runtime, and listener.
 
 The listener answers ControlledShutdown, which brokers send to the address that the controller
 registers below ``/brokers/ids`` while it is active. The node is no broker: it gets no replicas, and
@@ -8,7 +8,6 @@ clients do not see it.
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from functools import partial
 
@@ -20,32 +19,30 @@ from kraft.errors import (
     NotControllerError,
 )
 from kraft.server.local_quorum import LOOPBACK
-from kraft.zookeeper.broker_channels import SocketChannels
 from kraft.zookeeper.controller import ZkController
 from kraft.zookeeper.controller_rpcs import (
     CONTROLLED_SHUTDOWN,
     ControlledShutdownRequestData,
     encode_shutdown_response,
 )
-from kraft.zookeeper.event_loop import ControllerEventLoop
-from kraft.zookeeper.events import BrokerResponseReceived, ControlledShutdown, Startup
+from kraft.zookeeper.era_0_8.controller import ListenerController
 from kraft.zookeeper.frames import RequestServer
 from kraft.zookeeper.kazoo_port import KazooPort
+from kraft.zookeeper.port import ZooKeeperPort
+from kraft.zookeeper.runtimes import ControllerRuntime, ListenerRuntime, QueueRuntime
+from kraft.zookeeper.sequential_port import SequentialPort
 from kraft.zookeeper.server import DEFAULT_SESSION_TIMEOUT_MS, ZooKeeperAddress
-from kraft.zookeeper.settings import ZkControllerSettings
-from kraft.zookeeper.states import PartitionKey
+from kraft.zookeeper.settings import ZkControllerSettings, ZkEra
 from kraft.zookeeper.znodes import BrokerZnode, ListenerAddress
 
 _log = logging.getLogger(__name__)
-
-#: How long a broker waits for its answer, as ``controller.socket.timeout.ms``.
-_SHUTDOWN_TIMEOUT_S = 30.0
 
 
 class ZkControllerNode:
     """A candidate that runs from `start` to `stop`. ``port`` 0 chooses a free one.
 
-    ``pipelines`` False writes one znode at a time, as Kafka before 1.1.
+    ``settings`` None are the defaults of the era. ``pipelines`` False reads and writes one znode at
+    a time, as Kafka before 1.1; that of 0.8 always does.
     """
 
     def __init__(
@@ -53,35 +50,38 @@ class ZkControllerNode:
         broker_id: int,
         address: ZooKeeperAddress,
         *,
+        era: ZkEra = ZkEra.V2018,
         port: int = 0,
         settings: ZkControllerSettings | None = None,
         session_timeout_ms: int = DEFAULT_SESSION_TIMEOUT_MS,
         pipelines: bool = True,
     ) -> None:
         self.id = broker_id
+        self.era = era
         self._port = port
         self._settings = settings
+        self._session_timeout_ms = session_timeout_ms
+        self._pipelines = pipelines
         self._connect = partial(
-            KazooPort,
-            address,
-            session_timeout_ms=session_timeout_ms,
-            creates_chroot=True,
-            pipelines=pipelines,
+            KazooPort, address, session_timeout_ms=session_timeout_ms, creates_chroot=True
         )
-        #: None while it does not run.
-        self.controller: ZkController | None = None
-        self._loop: ControllerEventLoop
-        self._channels: SocketChannels
+        self._runtime: ControllerRuntime | None = None
         self._session: KazooPort
         self._server: RequestServer
 
     @property
+    def controller(self) -> ZkController | ListenerController | None:
+        """The controller; None while the node does not run."""
+        return None if self._runtime is None else self._runtime.controller
+
+    @property
     def is_running(self) -> bool:
-        return self.controller is not None
+        return self._runtime is not None
 
     @property
     def is_active(self) -> bool:
-        return self.controller is not None and self.controller.is_active
+        controller = self.controller
+        return controller is not None and controller.is_active
 
     @property
     def endpoint(self) -> str:
@@ -98,40 +98,28 @@ class ZkControllerNode:
         except BaseException:
             self._session.close()
             raise
-        self._loop = loop = ControllerEventLoop()
-        self._channels = SocketChannels(
-            self.id,
-            lambda broker, request, response: loop.put(
-                BrokerResponseReceived(broker, request, response)
-            ),
-        )
         registration = BrokerZnode(
             self.id,
             (ListenerAddress(LOOPBACK, self._server.port),),
-            timestamp_ms=_now_ms(),
-            is_controller_only=True,
+            timestamp_ms=int(time.time() * 1000),
+            controller_era=self.era,
         )
-        self.controller = ZkController(
-            self.id,
-            self._session,
-            self._channels,
-            put=loop.put,
-            now_ms=_now_ms,
-            settings=self._settings,
-            registration=registration,
-        )
-        loop.put(Startup())
-        loop.start(self.controller)
+        port: ZooKeeperPort = self._session if self._pipelines else SequentialPort(self._session)
+        if self.era == ZkEra.V0_8:
+            self._runtime = ListenerRuntime(
+                self.id, port, registration, self._settings, self._session_timeout_ms
+            )
+        else:
+            self._runtime = QueueRuntime(self.id, port, registration, self._settings)
 
     def stop(self) -> None:
         """End the session, so that another candidate is elected at once."""
-        if self.controller is None:
+        if self._runtime is None:
             return
-        self.controller = None
-        # Requests of the broker that are waiting end with the session's operations.
+        runtime, self._runtime = self._runtime, None
+        # Requests of brokers that are waiting end with the session's operations.
         self._session.close()
-        self._loop.stop()
-        self._channels.stop()
+        runtime.stop()
         self._server.stop()
 
     def _answer(self, key: int, version: int, body: memoryview) -> bytes:
@@ -142,24 +130,13 @@ class ZkControllerNode:
                 f"not API {key} in version {version}"
             )
         broker_id = ControlledShutdownRequestData.decode(body, version).broker_id
-        answered = threading.Event()
-        answers: list[list[PartitionKey] | KraftError] = []
-
-        def take(answer: list[PartitionKey] | KraftError) -> None:
-            answers.append(answer)
-            answered.set()
-
-        self._loop.put(ControlledShutdown(broker_id, take))
-        if not answered.wait(_SHUTDOWN_TIMEOUT_S):
+        runtime = self._runtime
+        try:
+            if runtime is None:
+                raise NotControllerError(f"controller {self.id} is not running")
+            return encode_shutdown_response(0, runtime.shut_down_broker(broker_id))
+        except NotControllerError:
             return encode_shutdown_response(NOT_CONTROLLER, ())
-        answer = answers[0]
-        if isinstance(answer, NotControllerError):
-            return encode_shutdown_response(NOT_CONTROLLER, ())
-        if isinstance(answer, KraftError):
-            _log.warning("controller %d: shutdown of broker %d: %s", self.id, broker_id, answer)
+        except KraftError as error:
+            _log.warning("controller %d: shutdown of broker %d: %s", self.id, broker_id, error)
             return encode_shutdown_response(BROKER_NOT_AVAILABLE, ())
-        return encode_shutdown_response(0, answer)
-
-
-def _now_ms() -> int:
-    return int(time.time() * 1000)

@@ -1,16 +1,17 @@
-"""The RPCs between controllers and brokers of the ZooKeeper era, as Kafka 1.1 writes them.
+"""The RPCs between controllers and brokers of the ZooKeeper era, as Kafka 0.8.2 and 1.1 write them.
 
-LeaderAndIsr 0 and 1, UpdateMetadata 4, StopReplica 0, ControlledShutdown 1: the versions of
-inter.broker.protocol 1.0 and 1.1, which Kafka 3.9 also speaks at that setting. Functions convert
-between these bodies and `broker_requests`.
+`VERSIONS_1_1` are those of inter.broker.protocol 1.0 and 1.1, which Kafka 3.9 also speaks at that
+setting, `VERSIONS_0_8` those of Kafka 0.8.2. Functions convert between these bodies and
+`broker_requests`.
 
 Source: ``LeaderAndIsrRequest``, ``UpdateMetadataRequest``, ``StopReplicaRequest``,
-``ControlledShutdownRequest`` and their responses in Kafka 1.1.1.
+``ControlledShutdownRequest`` and their responses in Kafka 0.8.2.2 and 1.1.1.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from kraft._core.codec.message_schema import field
 from kraft._core.codec.metadata_codec import Message, Struct
@@ -31,8 +32,21 @@ from kraft.zookeeper.znodes import BrokerZnode, ListenerAddress
 _NEVER_FLEXIBLE = 99
 LEADER_AND_ISR = Api(4, "LeaderAndIsr", 0, 1, _NEVER_FLEXIBLE)
 STOP_REPLICA = Api(5, "StopReplica", 0, 0, _NEVER_FLEXIBLE)
-UPDATE_METADATA = Api(6, "UpdateMetadata", 4, 4, _NEVER_FLEXIBLE)
-CONTROLLED_SHUTDOWN = Api(7, "ControlledShutdown", 1, 1, _NEVER_FLEXIBLE)
+UPDATE_METADATA = Api(6, "UpdateMetadata", 0, 4, _NEVER_FLEXIBLE)
+CONTROLLED_SHUTDOWN = Api(7, "ControlledShutdown", 0, 1, _NEVER_FLEXIBLE)
+
+
+class RequestVersions(NamedTuple):
+    """The versions in which a controller sends its requests."""
+
+    leader_and_isr: int
+    update_metadata: int
+    stop_replica: int
+
+
+VERSIONS_1_1 = RequestVersions(leader_and_isr=1, update_metadata=4, stop_replica=0)
+VERSIONS_0_8 = RequestVersions(leader_and_isr=0, update_metadata=0, stop_replica=0)
+_SENT_UPDATE_METADATA = (VERSIONS_0_8.update_metadata, VERSIONS_1_1.update_metadata)
 
 _SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
@@ -82,30 +96,32 @@ class UpdateMetadataPartition(Struct):
     isr: list[int] = field("[]int32")
     zk_version: int = field("int32")
     replicas: list[int] = field("[]int32")
-    offline_replicas: list[int] = field("[]int32")
+    offline_replicas: list[int] = field("[]int32", since=4, ignorable=True)
 
 
 class UpdateMetadataEndpoint(Struct):
     port: int = field("int32")
     host: str = field("string")
-    listener: str = field("string")
+    listener: str = field("string", since=3)
     security_protocol: int = field("int16")
 
 
 class UpdateMetadataBroker(Struct):
     id: int = field("int32")
-    endpoints: list[UpdateMetadataEndpoint] = field("[]struct", of=UpdateMetadataEndpoint)
-    rack: str | None = field("string", None, nullable=True)
+    host: str = field("string", until=0)
+    port: int = field("int32", until=0)
+    endpoints: list[UpdateMetadataEndpoint] = field("[]struct", since=1, of=UpdateMetadataEndpoint)
+    rack: str | None = field("string", None, since=2, nullable=True, ignorable=True)
 
 
-class UpdateMetadataRequestData(Message, versions=(4, 4), flexible_since=_NEVER_FLEXIBLE):
+class UpdateMetadataRequestData(Message, versions=(0, 4), flexible_since=_NEVER_FLEXIBLE):
     controller_id: int = field("int32")
     controller_epoch: int = field("int32")
     partitions: list[UpdateMetadataPartition] = field("[]struct", of=UpdateMetadataPartition)
     live_brokers: list[UpdateMetadataBroker] = field("[]struct", of=UpdateMetadataBroker)
 
 
-class UpdateMetadataResponseData(Message, versions=(4, 4), flexible_since=_NEVER_FLEXIBLE):
+class UpdateMetadataResponseData(Message, versions=(0, 4), flexible_since=_NEVER_FLEXIBLE):
     error_code: int = field("int16")
 
 
@@ -126,11 +142,11 @@ class StopReplicaResponseData(Message, versions=(0, 0), flexible_since=_NEVER_FL
     partitions: list[PartitionResult] = field("[]struct", of=PartitionResult)
 
 
-class ControlledShutdownRequestData(Message, versions=(1, 1), flexible_since=_NEVER_FLEXIBLE):
+class ControlledShutdownRequestData(Message, versions=(0, 1), flexible_since=_NEVER_FLEXIBLE):
     broker_id: int = field("int32")
 
 
-class ControlledShutdownResponseData(Message, versions=(1, 1), flexible_since=_NEVER_FLEXIBLE):
+class ControlledShutdownResponseData(Message, versions=(0, 1), flexible_since=_NEVER_FLEXIBLE):
     error_code: int = field("int16")
     remaining: list[StoppedPartition] = field("[]struct", of=StoppedPartition)
 
@@ -144,7 +160,9 @@ def inter_broker_address(broker: BrokerZnode) -> ListenerAddress | None:
     return next(plain, None)
 
 
-def encode_request(request: BrokerRequest) -> tuple[Api, int, bytes]:
+def encode_request(
+    request: BrokerRequest, versions: RequestVersions = VERSIONS_1_1
+) -> tuple[Api, int, bytes]:
     """Return the RPC, its version and the body of a request."""
     match request:
         case LeaderAndIsr():
@@ -155,7 +173,7 @@ def encode_request(request: BrokerRequest) -> tuple[Api, int, bytes]:
             ]
             return (
                 LEADER_AND_ISR,
-                1,
+                versions.leader_and_isr,
                 LeaderAndIsrRequestData(
                     controller_id=request.controller_id,
                     controller_epoch=request.controller_epoch,
@@ -174,12 +192,12 @@ def encode_request(request: BrokerRequest) -> tuple[Api, int, bytes]:
                         for (topic, partition), update in request.partitions.items()
                     ],
                     live_leaders=leaders,
-                ).encode(1),
+                ).encode(versions.leader_and_isr),
             )
         case UpdateMetadata():
             return (
                 UPDATE_METADATA,
-                4,
+                versions.update_metadata,
                 UpdateMetadataRequestData(
                     controller_id=request.controller_id,
                     controller_epoch=request.controller_epoch,
@@ -197,23 +215,33 @@ def encode_request(request: BrokerRequest) -> tuple[Api, int, bytes]:
                         )
                         for (topic, partition), update in request.partitions.items()
                     ],
-                    live_brokers=[_metadata_broker(broker) for broker in request.live_brokers],
-                ).encode(4),
+                    live_brokers=[
+                        one
+                        for broker in request.live_brokers
+                        if (one := _metadata_broker(broker, versions)) is not None
+                    ],
+                ).encode(versions.update_metadata),
             )
         case StopReplica():
             return (
                 STOP_REPLICA,
-                0,
+                versions.stop_replica,
                 StopReplicaRequestData(
                     controller_id=request.controller_id,
                     controller_epoch=request.controller_epoch,
                     delete=request.delete,
                     partitions=_partitions(request.partitions),
-                ).encode(0),
+                ).encode(versions.stop_replica),
             )
 
 
-def _metadata_broker(broker: BrokerZnode) -> UpdateMetadataBroker:
+def _metadata_broker(broker: BrokerZnode, versions: RequestVersions) -> UpdateMetadataBroker | None:
+    """Return a broker with all its listeners; before version 1 with its plaintext one, if any."""
+    if versions.update_metadata == 0:
+        address = inter_broker_address(broker)
+        if address is None:
+            return None
+        return UpdateMetadataBroker(id=broker.id, host=address.host, port=address.port)
     return UpdateMetadataBroker(
         id=broker.id,
         endpoints=[
@@ -275,7 +303,7 @@ def decode_request(key: int, version: int, body: memoryview) -> BrokerRequest:
                 for one in data.live_leaders
             ],
         )
-    if (key, version) == (UPDATE_METADATA.key, 4):
+    if key == UPDATE_METADATA.key and version in _SENT_UPDATE_METADATA:
         metadata = UpdateMetadataRequestData.decode(body, version)
         return UpdateMetadata(
             metadata.controller_id,
@@ -291,7 +319,9 @@ def decode_request(key: int, version: int, body: memoryview) -> BrokerRequest:
             [
                 BrokerZnode(
                     broker.id,
-                    tuple(
+                    (ListenerAddress(broker.host, broker.port),)
+                    if version == 0
+                    else tuple(
                         ListenerAddress(
                             one.host,
                             one.port,
@@ -336,6 +366,6 @@ def encode_response(request: BrokerRequest, version: int, response: BrokerRespon
 
 def encode_shutdown_response(error: int, remaining: Iterable[PartitionKey]) -> bytes:
     """Return the controller's response to a broker that wants to stop."""
-    return ControlledShutdownResponseData(
-        error_code=error, remaining=_partitions(remaining)
-    ).encode(1)
+    data = ControlledShutdownResponseData(error_code=error, remaining=_partitions(remaining))
+    # Both versions have the same response.
+    return data.encode(CONTROLLED_SHUTDOWN.highest)

@@ -1,9 +1,9 @@
-"""The znodes that the 2018 controller reads and writes, in batches that the port pipelines.
+"""The znodes that controllers read and write, in batches that the port pipelines.
 
 `ControllerZnodes` knows which paths are watched: a read of such a path sets its watch again, as the
 handlers of Kafka's client do.
 
-Rules: ``KafkaZkClient.scala`` of Kafka 1.1.1.
+Rules: ``KafkaZkClient.scala`` of Kafka 1.1.1, ``ZkUtils.scala`` of 0.8.2.2.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ class ControllerZnodes:
 
     def __init__(self, port: ZooKeeperPort) -> None:
         self._port = port
+        self._last_topic: tuple[str, bytes, TopicZnode] | None = None
         self._watched: set[str] = set()
         self._watched_children: set[str] = set()
 
@@ -70,10 +71,10 @@ class ControllerZnodes:
 
     # -- the election
 
-    def create_persistent_paths(self) -> None:
+    def create_persistent_paths(self, wanted: Sequence[str] = znodes.PERSISTENT_PATHS) -> None:
         """Create the znodes below which the cluster's data is, where they are missing."""
         paths: dict[str, None] = {}
-        for path in znodes.PERSISTENT_PATHS:
+        for path in wanted:
             names = path.split("/")[1:]
             paths |= dict.fromkeys("/" + "/".join(names[: i + 1]) for i in range(len(names)))
         for result in self._port.run([CreateZnode(path) for path in paths]):
@@ -95,13 +96,13 @@ class ControllerZnodes:
         data = ControllerZnode(broker_id, timestamp_ms).encode()
         return self._create_ephemeral(znodes.CONTROLLER, data)
 
-    def register(self, controller: BrokerZnode) -> None:
+    def register(self, controller: BrokerZnode, version: int = 4) -> None:
         """Create the registration of a controller. Raises ZooKeeperError if another session has it.
 
         Only the active controller has one: controllers of Apache Kafka would take it for a broker.
         """
         path = znodes.broker_path(controller.id)
-        if not self._create_ephemeral(path, controller.encode()):
+        if not self._create_ephemeral(path, controller.encode(version)):
             raise ZooKeeperError(f"{path} belongs to another session: is the id used twice?")
 
     def unregister(self, controller_id: int) -> None:
@@ -184,6 +185,20 @@ class ControllerZnodes:
             for topic, result in zip(names, found, strict=True)
             if result is not None
         }
+
+    def replicas(self, key: PartitionKey) -> tuple[int, ...]:
+        """Return the replicas of one partition; none if it is gone.
+
+        Reads the topic's whole znode, as Kafka 0.8 does for every new partition: creating a topic
+        costs the square of its partitions. An unchanged content is decoded once.
+        """
+        topic, partition = key
+        result = self._get(znodes.topic_path(topic))
+        if result is None:
+            return ()
+        if self._last_topic is None or self._last_topic[:2] != (topic, result.data):
+            self._last_topic = topic, result.data, TopicZnode.decode(result.data, topic)
+        return self._last_topic[2].assignment.get(partition, ())
 
     def write_assignment(self, topic: str, assignment: Mapping[int, tuple[int, ...]]) -> None:
         """Replace the replicas of all partitions of a topic."""

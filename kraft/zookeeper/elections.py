@@ -1,7 +1,8 @@
-"""Who leads a partition: the election strategies of the 2018 controller, as pure functions.
+"""Who leads a partition: the election strategies of the controllers, as pure functions.
 
 Each returns the new leader and ISR, or None if no replica may lead, and says which brokers have to
-know. Rules: ``PartitionLeaderElectionAlgorithms`` and ``leaderFor…`` of Kafka 1.1.1.
+know. Rules: ``PartitionLeaderElectionAlgorithms`` and ``leaderFor…`` of Kafka 1.1.1,
+``PartitionLeaderSelector.scala`` of 0.8.2.2.
 """
 
 from __future__ import annotations
@@ -76,6 +77,12 @@ def elect_for_shutdown(
     if found is None:
         return None
     return Elected(found.leader, tuple(one for one in isr if one not in shutting_down))
+
+
+def elect_for_shutdown_0_8(isr: Sequence[int], shutting_down: Collection[int]) -> Elected | None:
+    """Elect the first of the ISR that does not shut down, as Kafka 0.8: alive or not."""
+    remaining = tuple(one for one in isr if one not in shutting_down)
+    return Elected(remaining[0], remaining) if remaining else None
 
 
 def _first(

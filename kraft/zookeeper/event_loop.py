@@ -1,7 +1,8 @@
-"""The thread that runs a `controller.ZkController`: a queue of events, some of them delayed.
+"""A thread that processes a queue of events, some of them delayed.
 
-`Expire` replaces all waiting events, as Kafka's ``clearAndPut``. An exception that is no KraftError
-is a fault of the program: the loop logs it with its trace and makes the controller resign.
+The controller of 2018 has one, that of 0.8 several. `Expire` replaces all waiting events, as
+Kafka's ``clearAndPut``. An exception that is no KraftError is a fault of the program: the loop logs
+it with its trace and makes the controller resign.
 """
 
 from __future__ import annotations
@@ -10,35 +11,52 @@ import heapq
 import logging
 import threading
 import time
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 from kraft.errors import KraftError
-from kraft.zookeeper.events import ControllerEvent, Expire
+from kraft.zookeeper.events import Expire, ListenerEvent
 
 _log = logging.getLogger(__name__)
 
 
-class EventProcessor(Protocol):
-    """What the loop runs, such as a `controller.ZkController`."""
+E = TypeVar("E", bound=ListenerEvent)
+E_contra = TypeVar("E_contra", contravariant=True)
 
-    def process(self, event: ControllerEvent) -> None: ...
+
+class EventProcessor(Protocol[E_contra]):
+    """A controller that processes events, such as a `controller.ZkController`."""
+
+    def process(self, event: E_contra) -> None: ...
     def step_down(self) -> None: ...
 
 
-class ControllerEventLoop:
+def process_guarded(processor: EventProcessor[E], event: E) -> None:
+    """Process an event; after a fault of the program log it and make the controller resign."""
+    try:
+        processor.process(event)
+    except Exception:
+        _log.exception("the controller failed to process %s", event)
+        try:
+            processor.step_down()
+        except KraftError as error:
+            _log.error("%s", error)
+
+
+class ControllerEventLoop(Generic[E]):
     """Events in the order of their time, processed by one thread.
 
     `put` may be called by any thread, also before `start`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, name: str = "zookeeper-controller") -> None:
+        self._name = name
         self._changed = threading.Condition()
-        self._queue: list[tuple[float, int, ControllerEvent]] = []
+        self._queue: list[tuple[float, int, E]] = []
         self._sequence = 0
         self._is_stopping = False
         self._thread: threading.Thread | None = None
 
-    def put(self, event: ControllerEvent, delay_ms: int = 0) -> None:
+    def put(self, event: E, delay_ms: int = 0) -> None:
         """Process an event after a delay."""
         with self._changed:
             if isinstance(event, Expire):
@@ -48,10 +66,10 @@ class ControllerEventLoop:
             heapq.heappush(self._queue, (due_s, self._sequence, event))
             self._changed.notify()
 
-    def start(self, processor: EventProcessor) -> None:
+    def start(self, processor: EventProcessor[E]) -> None:
         """Start the thread."""
         self._thread = threading.Thread(
-            target=self._run, args=(processor,), name="zookeeper-controller", daemon=True
+            target=self._run, args=(processor,), name=self._name, daemon=True
         )
         self._thread.start()
 
@@ -63,7 +81,7 @@ class ControllerEventLoop:
         if self._thread is not None:
             self._thread.join()
 
-    def _next(self) -> ControllerEvent | None:
+    def _next(self) -> E | None:
         """Wait for the next event that is due; None when the loop stops."""
         with self._changed:
             while not self._is_stopping:
@@ -73,13 +91,6 @@ class ControllerEventLoop:
                 self._changed.wait(self._queue[0][0] - now_s if self._queue else None)
         return None
 
-    def _run(self, processor: EventProcessor) -> None:
+    def _run(self, processor: EventProcessor[E]) -> None:
         while (event := self._next()) is not None:
-            try:
-                processor.process(event)
-            except Exception:
-                _log.exception("the controller failed to process %s", event)
-                try:
-                    processor.step_down()
-                except KraftError as error:
-                    _log.error("%s", error)
+            process_guarded(processor, event)

@@ -1,6 +1,7 @@
-"""The events of the 2018 controller, which one thread processes one after the other.
+"""The events of the controllers: in 2018 of one queue, in 0.8 calls of listeners.
 
-Rules: the ``ControllerEvent`` classes in ``KafkaController.scala`` of Kafka 1.1.1.
+Rules: the ``ControllerEvent`` classes in ``KafkaController.scala`` of Kafka 1.1.1; the listeners in
+``kafka.controller`` of 0.8.2.2.
 """
 
 from __future__ import annotations
@@ -86,7 +87,12 @@ class PreferredReplicaLeaderElection:
 
 @dataclass(frozen=True, slots=True)
 class AutoPreferredReplicaLeaderElection:
-    """It is time to look for brokers that lead too few partitions."""
+    """It is time to look for brokers that lead too few partitions.
+
+    Only for the controller of this epoch: one that was elected again has a timer of its own.
+    """
+
+    controller_epoch: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,3 +145,16 @@ ControllerEvent = (
     | BrokerResponseReceived
     | ControlledShutdown
 )
+
+
+@dataclass(frozen=True, slots=True)
+class NewSession:
+    """0.8: the session has expired: resign, open a new one, elect. Waiting events stay."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDeletionResumed:
+    """0.8: the thread that deletes topics has something to do."""
+
+
+ListenerEvent = ControllerEvent | NewSession | TopicDeletionResumed

@@ -20,6 +20,9 @@ _log = logging.getLogger(__name__)
 #: Kafka's default of ``socket.request.max.bytes``.
 LARGEST_FRAME = 100 * 1024 * 1024
 _REQUEST = struct.Struct(">hhih")
+_REQUEST_WITHOUT_CLIENT = struct.Struct(">hhi")
+#: ControlledShutdown 0, of Kafka 0.8: the only request without a client id.
+_WITHOUT_CLIENT = (7, 0)
 
 #: API key, version and body -> the body of the response.
 Answer = Callable[[int, int, memoryview], bytes]
@@ -116,6 +119,8 @@ def _split_request(frame: memoryview) -> tuple[int, int, int, memoryview]:
     if len(frame) < _REQUEST.size:
         raise CorruptRecordError("a request header ends early", position=len(frame))
     key, version, correlation, client_size = _REQUEST.unpack_from(frame)
+    if (key, version) == _WITHOUT_CLIENT:
+        return key, version, correlation, frame[_REQUEST_WITHOUT_CLIENT.size :]
     end = _REQUEST.size + max(client_size, 0)
     if end > len(frame):
         raise CorruptRecordError("a client id ends early", position=len(frame))

@@ -57,8 +57,7 @@ _CHANGES = {
 class KazooPort:
     """One session at real servers; implements `port.ZooKeeperPort`.
 
-    ``pipelines`` False sends one operation at a time, as Kafka before 1.1. Raises as
-    `server.open_client`.
+    Raises as `server.open_client`.
     """
 
     def __init__(
@@ -67,7 +66,6 @@ class KazooPort:
         *,
         session_timeout_ms: int = DEFAULT_SESSION_TIMEOUT_MS,
         creates_chroot: bool = False,
-        pipelines: bool = True,
     ) -> None:
         self.on_event: Callable[[ZkEvent], None] = lambda event: None
         self.on_expired: Callable[[], None] = lambda: None
@@ -77,7 +75,6 @@ class KazooPort:
             session_timeout_ms=session_timeout_ms,
             creates_chroot=creates_chroot,
         )
-        self._in_flight = _IN_FLIGHT if pipelines else 1
         self._closed = threading.Event()
         self._reports: dict[str, Callable[[Any], None]] = {}
         self._client: KazooClient
@@ -109,7 +106,7 @@ class KazooPort:
     def run(self, operations: Sequence[ZkOperation]) -> list[ZkResult]:
         results: list[ZkResult] = []
         while len(results) < len(operations):
-            some = operations[len(results) : len(results) + self._in_flight]
+            some = operations[len(results) : len(results) + _IN_FLIGHT]
             self._ensure_open()
             sent = [self._send(operation) for operation in some]
             for operation, pending in zip(some, sent, strict=True):

@@ -3,7 +3,8 @@
 First the partition has old and new replicas; when all new ones are in the ISR, one of them leads,
 the old ones are deleted, and the request loses the partition.
 
-Rules: ``onPartitionReassignment`` and its neighbours in ``KafkaController.scala`` of Kafka 1.1.1.
+Rules: ``onPartitionReassignment`` and its neighbours in ``KafkaController.scala`` of Kafka 0.8.2.2
+and 1.1.1.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from kraft.zookeeper import znodes
 from kraft.zookeeper.context import ControllerContext
 from kraft.zookeeper.controller_znodes import ControllerZnodes
 from kraft.zookeeper.elections import ElectionStrategy
-from kraft.zookeeper.state_machines import ZkStateMachines
+from kraft.zookeeper.state_machines import StateMachines
 from kraft.zookeeper.states import PartitionKey, ZkPartitionState, ZkReplicaState
 from kraft.zookeeper.topic_deletion import TopicDeletionManager
 
@@ -25,17 +26,21 @@ _log = logging.getLogger(__name__)
 class PartitionReassignments:
     """The reassignments in progress; their wanted replicas are in the context.
 
-    ``on_finished`` is called when the request has no partition left and was deleted.
+    ``on_finished`` is called when the request has no partition left and was deleted. As in 0.8,
+    ``needs_live_replicas`` drops requests with a replica on a dead broker.
     """
 
     def __init__(
         self,
         context: ControllerContext,
         tree: ControllerZnodes,
-        machines: ZkStateMachines,
+        machines: StateMachines,
         deletion: TopicDeletionManager,
         on_finished: Callable[[], None],
+        *,
+        needs_live_replicas: bool = False,
     ) -> None:
+        self._needs_live_replicas = needs_live_replicas
         self._context = context
         self._tree = tree
         self._machines = machines
@@ -58,6 +63,8 @@ class PartitionReassignments:
                 problem = f"the replicas {list(wanted)} are none or not distinct"
             elif self._context.leadership(key) is None:
                 problem = "it never had a leader"
+            elif self._needs_live_replicas and not all(map(self._context.is_live, wanted)):
+                problem = f"not all of the replicas {list(wanted)} are alive"
             if problem:
                 _log.warning("partition %s-%d is not reassigned: %s", *key, problem)
                 self._remove(key)
@@ -89,14 +96,15 @@ class PartitionReassignments:
         both = (*wanted, *(one for one in old if one not in wanted))
         self._write_assignment(key, both)
         self._raise_leader_epoch(key, both, both)
-        self._machines.change_replicas(
-            [(key, broker) for broker in wanted if broker not in old], ZkReplicaState.NEW
-        )
+        for broker in wanted:
+            if broker not in old:
+                self._machines.change_replicas([(key, broker)], ZkReplicaState.NEW)
 
     def _finish(self, key: PartitionKey, wanted: tuple[int, ...]) -> None:
         context, machines = self._context, self._machines
         before = context.assignment(key)
-        machines.change_replicas([(key, broker) for broker in wanted], ZkReplicaState.ONLINE)
+        for broker in wanted:
+            machines.change_replicas([(key, broker)], ZkReplicaState.ONLINE)
         context.set_assignment(key, wanted)
         leadership = context.leadership(key)
         leader = -1 if leadership is None else leadership.leader

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Protocol
 
 from kraft.zookeeper.broker_requests import BrokerChannels, RequestBatch
 from kraft.zookeeper.context import NO_LEADER, ControllerContext, Leadership
@@ -40,6 +41,122 @@ from kraft.zookeeper.znodes import PartitionStateZnode
 _log = logging.getLogger(__name__)
 
 Failures = dict[PartitionKey, StateChangeError]
+
+
+class StateMachines(Protocol):
+    """The state machines of partitions and replicas, of 0.8 or 2018."""
+
+    def new_batch(self) -> RequestBatch:
+        """Return an empty batch of requests."""
+
+    def send(self, batch: RequestBatch) -> None:
+        """Send the requests of a batch."""
+
+    def change_partitions(
+        self,
+        keys: Iterable[PartitionKey],
+        target: ZkPartitionState,
+        strategy: ElectionStrategy = ElectionStrategy.OFFLINE,
+    ) -> Failures:
+        """Bring partitions into a state; return those that failed, with the reasons."""
+
+    def change_replicas(
+        self, replicas: Iterable[ReplicaKey], target: ZkReplicaState
+    ) -> dict[ReplicaKey, StateChangeError]:
+        """Bring replicas into a state; return those that failed, with the reasons."""
+
+    def raise_leader_epoch(self, key: PartitionKey) -> Leadership | None:
+        """Raise the leader epoch of a partition, so that its brokers follow its new replicas."""
+
+
+def initialize_states(context: ControllerContext) -> list[ReplicaKey]:
+    """Set the states of replicas and partitions after a failover; return the online replicas."""
+    replicas = [(key, broker) for key in context.partitions() for broker in context.assignment(key)]
+    online = [one for one in replicas if context.is_online(one[1], one[0])]
+    for replica in replicas:
+        context.set_replica_state(replica, ZkReplicaState.DELETION_INELIGIBLE)
+    for replica in online:
+        context.set_replica_state(replica, ZkReplicaState.ONLINE)
+    for key in context.partitions():
+        leadership = context.leadership(key)
+        if leadership is None:
+            state = ZkPartitionState.NEW
+        elif context.is_online(leadership.leader, key):
+            state = ZkPartitionState.ONLINE
+        else:
+            state = ZkPartitionState.OFFLINE
+        context.set_partition_state(key, state)
+    return online
+
+
+def unreadable_state(
+    key: PartitionKey, found: tuple[PartitionStateZnode, int] | None, epoch: int, purpose: str
+) -> StateChangeError | None:
+    """Return the error if a partition's state is missing, or of a later controller epoch."""
+    if found is None:
+        return StateChangeError(
+            f"cannot {purpose} for partition {partition_name(key)}: it has no state in ZooKeeper"
+        )
+    if found[0].controller_epoch > epoch:
+        return StateChangeError(
+            f"cannot {purpose} for partition {partition_name(key)}: controller epoch "
+            f"{found[0].controller_epoch} wrote its state, and this controller has {epoch}: "
+            "another one was elected"
+        )
+    return None
+
+
+def no_live_replica(context: ControllerContext, key: PartitionKey) -> StateChangeError:
+    """Return the error of a new partition that nobody can lead."""
+    return StateChangeError(
+        f"partition {partition_name(key)} cannot go from NEW to ONLINE: none of its replicas "
+        f"{list(context.assignment(key))} is alive; live brokers are {sorted(context.brokers)}"
+    )
+
+
+def state_not_created(key: PartitionKey) -> StateChangeError:
+    """Return the error of a new partition whose state could not be created."""
+    return StateChangeError(
+        f"partition {partition_name(key)} cannot go from NEW to ONLINE: another controller wrote "
+        "its state, or its topic was deleted"
+    )
+
+
+def no_leader(
+    context: ControllerContext,
+    key: PartitionKey,
+    state: PartitionStateZnode,
+    strategy: ElectionStrategy,
+) -> StateChangeError:
+    """Return the error of an election without a candidate."""
+    live = [broker for broker in sorted(context.brokers) if context.is_live(broker)]
+    return StateChangeError(
+        f"partition {partition_name(key)} has no leader to elect ({strategy.value}): replicas "
+        f"{list(context.assignment(key))}, ISR {list(state.isr)}, live brokers {live}"
+    )
+
+
+def unclean_topics(
+    tree: ControllerZnodes, topics: Collection[str], *, by_default: bool
+) -> dict[str, bool]:
+    """Return whether topics may lose records to get a leader, as their configs say."""
+    default = "true" if by_default else "false"
+    return {
+        topic: config.get("unclean.leader.election.enable", default).lower() == "true"
+        for topic, config in tree.topic_configs(sorted(topics)).items()
+    }
+
+
+def start_replica(
+    context: ControllerContext, broker: int, key: PartitionKey, batch: RequestBatch
+) -> None:
+    """Let a replica lead or follow, or add a new one to its partition's replicas."""
+    replicas, leadership = context.assignment(key), context.leadership(key)
+    if context.replica_state((key, broker)) == ZkReplicaState.NEW:
+        if broker not in replicas:
+            context.set_assignment(key, (*replicas, broker))
+    elif leadership is not None:
+        batch.add_leader_and_isr([broker], key, leadership, replicas, is_new=False)
 
 
 class ZkStateMachines:
@@ -80,25 +197,7 @@ class ZkStateMachines:
 
     def start(self) -> None:
         """Find the states of all replicas and partitions after a failover, and act on them."""
-        context = self._context
-        replicas = [
-            (key, broker) for key in context.partitions() for broker in context.assignment(key)
-        ]
-        online = [one for one in replicas if context.is_online(one[1], one[0])]
-        for replica in replicas:
-            context.set_replica_state(replica, ZkReplicaState.DELETION_INELIGIBLE)
-        for replica in online:
-            context.set_replica_state(replica, ZkReplicaState.ONLINE)
-        self.change_replicas(online, ZkReplicaState.ONLINE)
-        for key in context.partitions():
-            leadership = context.leadership(key)
-            if leadership is None:
-                state = ZkPartitionState.NEW
-            elif context.is_online(leadership.leader, key):
-                state = ZkPartitionState.ONLINE
-            else:
-                state = ZkPartitionState.OFFLINE
-            context.set_partition_state(key, state)
+        self.change_replicas(initialize_states(self._context), ZkReplicaState.ONLINE)
         self.elect_where_missing()
 
     def elect_where_missing(self) -> Failures:
@@ -141,7 +240,7 @@ class ZkStateMachines:
         else:
             for key in changed:
                 self._context.set_partition_state(key, target)
-        _report(failures)
+        report_failures(failures)
         return failures
 
     def _initialize(
@@ -156,20 +255,14 @@ class ZkStateMachines:
             if online:
                 states[key] = PartitionStateZnode(online[0], 0, online, context.epoch)
             else:
-                failures[key] = StateChangeError(
-                    f"partition {_name(key)} cannot go from NEW to ONLINE: none of its replicas "
-                    f"{list(replicas)} is alive; live brokers are {sorted(context.brokers)}"
-                )
+                failures[key] = no_live_replica(context, key)
         created: dict[PartitionKey, Leadership] = {}
         for key, is_created in self._tree.create_states(states).items():
             if is_created:
                 state = states[key]
                 created[key] = Leadership(state.leader, 0, state.isr, context.epoch, 0)
             else:
-                failures[key] = StateChangeError(
-                    f"partition {_name(key)} cannot go from NEW to ONLINE: another controller "
-                    "wrote its state, or its topic was deleted"
-                )
+                failures[key] = state_not_created(key)
         context.set_leaderships(created.items())
         for key, leadership in created.items():
             batch.add_leader_and_isr(
@@ -199,11 +292,7 @@ class ZkStateMachines:
             for key, (state, version) in states.items():
                 elected, told = self._candidate(key, state, strategy, unclean.get(key[0], False))
                 if elected is None:
-                    failures[key] = StateChangeError(
-                        f"partition {_name(key)} has no leader to elect "
-                        f"({strategy.value}): replicas {list(context.assignment(key))}, "
-                        f"ISR {list(state.isr)}, live brokers {sorted(self._live())}"
-                    )
+                    failures[key] = no_leader(context, key, state, strategy)
                     continue
                 recipients[key] = told
                 writes[key] = (
@@ -253,11 +342,7 @@ class ZkStateMachines:
             for key, (state, _) in states.items()
             if not any(self._context.is_online(one, key) for one in state.isr)
         }
-        default = "true" if self._unclean_election else "false"
-        return {
-            topic: config.get("unclean.leader.election.enable", default).lower() == "true"
-            for topic, config in self._tree.topic_configs(sorted(topics)).items()
-        }
+        return unclean_topics(self._tree, topics, by_default=self._unclean_election)
 
     def _readable_states(
         self, keys: Sequence[PartitionKey], failures: Failures, purpose: str
@@ -265,17 +350,10 @@ class ZkStateMachines:
         """Read states; those that are missing or of a later controller are failures."""
         found = {}
         for key, state in self._tree.states(keys).items():
-            if state is None:
-                failures[key] = StateChangeError(
-                    f"cannot {purpose} for partition {_name(key)}: it has no state in ZooKeeper"
-                )
-            elif state[0].controller_epoch > self._context.epoch:
-                failures[key] = StateChangeError(
-                    f"cannot {purpose} for partition {_name(key)}: controller epoch "
-                    f"{state[0].controller_epoch} wrote its state, and this controller has "
-                    f"{self._context.epoch}: another one was elected"
-                )
-            else:
+            error = unreadable_state(key, state, self._context.epoch, purpose)
+            if error is not None:
+                failures[key] = error
+            elif state is not None:
                 found[key] = state
         return found
 
@@ -320,7 +398,7 @@ class ZkStateMachines:
             written, remaining = self._write(writes, failures)
             for _, leadership in written:
                 return leadership
-        _report(failures)
+        report_failures(failures)
         return None
 
     # -- replicas
@@ -342,7 +420,7 @@ class ZkStateMachines:
             failed = self._change_replicas_of(broker, keys, target, batch)
             failures |= {(key, broker): error for key, error in failed.items()}
         self.send(batch)
-        _report(failures)
+        report_failures(failures)
         return failures
 
     def _change_replicas_of(
@@ -356,7 +434,7 @@ class ZkStateMachines:
                     leadership = context.leadership(key)
                     if leadership is not None and leadership.leader == broker:
                         failures[key] = StateChangeError(
-                            f"replica {broker} of partition {_name(key)} cannot go from "
+                            f"replica {broker} of partition {partition_name(key)} cannot go from "
                             "NON_EXISTENT to NEW: it is to lead"
                         )
                     elif leadership is not None:
@@ -365,7 +443,7 @@ class ZkStateMachines:
                         )
             case ZkReplicaState.ONLINE:
                 for key in keys:
-                    self._start_replica(broker, key, batch)
+                    start_replica(context, broker, key, batch)
             case ZkReplicaState.OFFLINE:
                 for key in keys:
                     batch.add_stop_replica(broker, key, delete=False)
@@ -382,15 +460,6 @@ class ZkStateMachines:
             if key not in failures:
                 context.set_replica_state((key, broker), target)
         return failures
-
-    def _start_replica(self, broker: int, key: PartitionKey, batch: RequestBatch) -> None:
-        context = self._context
-        replicas, leadership = context.assignment(key), context.leadership(key)
-        if context.replica_state((key, broker)) == ZkReplicaState.NEW:
-            if broker not in replicas:
-                context.set_assignment(key, (*replicas, broker))
-        elif leadership is not None:
-            batch.add_leader_and_isr([broker], key, leadership, replicas, is_new=False)
 
     def _leave_isr(
         self, broker: int, keys: Sequence[PartitionKey], batch: RequestBatch, failures: Failures
@@ -433,16 +502,15 @@ class ZkStateMachines:
                 others = [one for one in replicas if one != broker]
                 batch.add_leader_and_isr(others, key, leadership, replicas, is_new=False)
 
-    def _live(self) -> set[int]:
-        return {broker for broker in self._context.brokers if self._context.is_live(broker)}
 
-
-def _name(key: PartitionKey) -> str:
+def partition_name(key: PartitionKey) -> str:
+    """Return a partition's name in messages."""
     return f"{key[0]}-{key[1]}"
 
 
-def _report(
+def report_failures(
     failures: dict[PartitionKey, StateChangeError] | dict[ReplicaKey, StateChangeError],
 ) -> None:
+    """Log the reasons."""
     for error in failures.values():
         _log.warning("%s", error)

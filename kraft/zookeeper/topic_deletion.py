@@ -3,8 +3,8 @@
 A topic is queued by its znode below ``/admin/delete_topics``. It is ineligible while a replica's
 broker is dead or a partition is being reassigned; `resume` makes it eligible again.
 
-Rules: ``TopicDeletionManager.scala`` of Kafka 1.1.1. There the replicas of dead brokers cannot
-become ineligible from OFFLINE, which is logged; here they are left as they are.
+Rules: ``TopicDeletionManager.scala`` of Kafka 0.8.2.2 and 1.1.1. There the replicas of dead brokers
+cannot become ineligible from OFFLINE, which is logged; here they are left as they are.
 """
 
 from __future__ import annotations
@@ -13,14 +13,16 @@ from collections.abc import Callable, Collection, Iterable
 
 from kraft.zookeeper.context import ControllerContext
 from kraft.zookeeper.controller_znodes import ControllerZnodes
-from kraft.zookeeper.state_machines import ZkStateMachines
+from kraft.zookeeper.state_machines import StateMachines
 from kraft.zookeeper.states import PartitionKey, ReplicaKey, ZkPartitionState, ZkReplicaState
 
 
 class TopicDeletionManager:
     """The topics that wait for their deletion, and its progress.
 
-    ``on_deleted`` is called with each deleted topic, before its znodes are removed.
+    ``on_deleted`` is called with each deleted topic, before its znodes are removed. With
+    ``on_changed`` the manager calls it instead of `proceed`, which its caller then calls: in 0.8 a
+    thread of its own deletes topics.
     """
 
     def __init__(
@@ -30,7 +32,9 @@ class TopicDeletionManager:
         *,
         is_enabled: bool,
         on_deleted: Callable[[str], None],
+        on_changed: Callable[[], None] | None = None,
     ) -> None:
+        self._on_changed = on_changed or self.proceed
         self.is_enabled = is_enabled
         self.queued: set[str] = set()
         self.ineligible: set[str] = set()
@@ -39,9 +43,9 @@ class TopicDeletionManager:
         self._context = context
         self._tree = tree
         self._on_deleted = on_deleted
-        self._machines: ZkStateMachines
+        self._machines: StateMachines
 
-    def connect(self, machines: ZkStateMachines) -> None:
+    def connect(self, machines: StateMachines) -> None:
         """Set the state machines, which need this manager too."""
         self._machines = machines
 
@@ -69,7 +73,7 @@ class TopicDeletionManager:
         if self.is_enabled:
             self._queue(topics)
             self.mark_ineligible(halted)
-            self.proceed()
+            self._on_changed()
 
     def _queue(self, topics: Collection[str]) -> None:
         self.queued.update(topics)
@@ -85,13 +89,13 @@ class TopicDeletionManager:
         resumed = self.queued.intersection(topics)
         if resumed:
             self.ineligible -= resumed
-            self.proceed()
+            self._on_changed()
 
     def replicas_deleted(self, replicas: Iterable[ReplicaKey]) -> None:
         """Note that brokers have deleted replicas."""
         found = [one for one in replicas if one[0][0] in self.queued]
         self._machines.change_replicas(found, ZkReplicaState.DELETION_SUCCESSFUL)
-        self.proceed()
+        self._on_changed()
 
     def replicas_failed(self, replicas: Iterable[ReplicaKey]) -> None:
         """Note that brokers are dead or could not delete replicas; their topics wait."""
@@ -104,7 +108,7 @@ class TopicDeletionManager:
             ]
             self._machines.change_replicas(started, ZkReplicaState.DELETION_INELIGIBLE)
             self.mark_ineligible(key[0] for key, _ in found)
-            self.proceed()
+            self._on_changed()
 
     def proceed(self) -> None:
         """Take the next step for each queued topic that is eligible."""

@@ -56,6 +56,16 @@ PERSISTENT_PATHS = (
     "/config/brokers",
 )
 
+#: The same in 0.8.2.
+PERSISTENT_PATHS_0_8 = (
+    "/consumers",
+    BROKER_IDS,
+    TOPICS,
+    CONFIG_CHANGES,
+    "/config/topics",
+    DELETE_TOPICS,
+)
+
 _ENDPOINT = re.compile(r"([^:/]*)://\[?([0-9a-zA-Z\-%._:]*)\]?:(-?[0-9]+)")
 
 
@@ -172,8 +182,14 @@ class BrokerZnode:
     timestamp_ms: int = 0
     #: From 2.7 on: feature -> (minimum, maximum) of the levels that the broker supports.
     features: Mapping[str, tuple[int, int]] | None = None
-    #: Written by kraft: a controller that answers ControlledShutdown here and has no replicas.
-    is_controller_only: bool = False
+    #: Written by kraft: 0.8 or 2018 for a controller that answers ControlledShutdown here and has
+    #: no replicas, empty for a broker.
+    controller_era: str = ""
+
+    @property
+    def is_controller_only(self) -> bool:
+        """Whether a controller of kraft is registered here, and no broker."""
+        return bool(self.controller_era)
 
     def encode(self, version: int = 4) -> bytes:
         """Return the JSON of ``version`` 1 (0.8), 2 (0.9), 3 (0.10), 4 (0.10.2) or 5 (2.7).
@@ -202,8 +218,8 @@ class BrokerZnode:
             "port": -1 if plain is None else plain.port,
             "version": version,
         }
-        if self.is_controller_only:
-            document["kraft_controller"] = True
+        if self.controller_era:
+            document["kraft_controller"] = self.controller_era
         return _json(document)
 
     @classmethod
@@ -231,7 +247,7 @@ class BrokerZnode:
             znode.integer("jmx_port", -1),
             znode.number_in_text("timestamp", 0),
             features,
-            znode.has("kraft_controller"),
+            znode.text("kraft_controller") if znode.has("kraft_controller") else "",
         )
 
 

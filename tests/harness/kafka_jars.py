@@ -26,6 +26,9 @@ CACHE = PROJECT / ".interop"
 KAFKA_4 = "4.3.1"  # the pinned release
 KAFKA_3 = "3.9.2"  # the second set of real metadata
 KAFKA_1 = "1.1.1"  # brokers under the controller of 2018
+KAFKA_0_8 = "0.8.2.2"  # brokers under that of 0.8
+#: The Scala of brokers that need ZooKeeper, which their artifact's name has.
+SCALA_OF = {KAFKA_0_8: "2.10", KAFKA_1: "2.12"}
 SCHEMAS_ONLY = "4.4.0"  # no tools at Maven Central; its schemas are compared, its controller runs
 #: The releases in mixed quorums that CI runs: static voters and no pre-vote, dynamic voters and
 #: pre-vote. The others are in `make interop-matrix`.
@@ -195,7 +198,8 @@ def kafka(version: str = KAFKA_4) -> Jars:
 
 def zookeeper_era(version: str = KAFKA_1) -> Jars:
     """Return brokers of a release that needs ZooKeeper, fetched on first use."""
-    return _resolve(version, f"zookeeper-era-{version}", "zookeeper-era")
+    name = f"zookeeper-era-{version}"
+    return _resolve(version, name, "zookeeper-era", f"-Dkafka.scala={SCALA_OF[version]}")
 
 
 def applications(version: str = KAFKA_4) -> Jars:
@@ -208,11 +212,11 @@ def schemas(version: str = SCHEMAS_ONLY) -> Jars:
     return _resolve(version, f"schemas-{version}", "schemas")
 
 
-def _resolve(version: str, name: str, profile: str) -> Jars:
+def _resolve(version: str, name: str, profile: str, *more: str) -> Jars:
     directory = CACHE / name
     with cache_lock():
         if not directory.is_dir():
-            options = (f"-P{profile}", f"-Dkafka.version={version}")
+            options = (f"-P{profile}", f"-Dkafka.version={version}", *more)
             fetch(INTEROP / "pom.xml", directory, *options)
     return Jars(version, directory)
 

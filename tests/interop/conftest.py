@@ -42,7 +42,8 @@ def _missing_tool() -> str:
         for release in (kafka_jars.KAFKA_4, kafka_jars.KAFKA_3, *kafka_jars.mixed_releases()):
             kafka_jars.kafka(release)
         kafka_jars.schemas()
-        kafka_jars.zookeeper_era()
+        for release in (kafka_jars.KAFKA_0_8, kafka_jars.KAFKA_1):
+            kafka_jars.zookeeper_era(release)
         suites()
     except kafka_jars.MissingToolError as missing:
         if os.environ.get("CI", "").lower() in ("1", "true"):

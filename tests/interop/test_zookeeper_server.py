@@ -14,7 +14,8 @@ import pytest
 
 from kraft.errors import ZooKeeperError
 from kraft.zookeeper.kazoo_port import KazooPort
-from kraft.zookeeper.port import CreateZnode
+from kraft.zookeeper.port import CreateZnode, ZooKeeperPort
+from kraft.zookeeper.sequential_port import SequentialPort
 from kraft.zookeeper.server import (
     LocalZooKeeper,
     ZooKeeperAddress,
@@ -56,12 +57,13 @@ def test_a_znode_may_be_larger_than_a_mebibyte(server: LocalZooKeeper) -> None:
 def test_operations_are_pipelined_or_sent_one_by_one(
     server: LocalZooKeeper, monkeypatch: pytest.MonkeyPatch, pipelines: bool
 ) -> None:
-    port = KazooPort(ZooKeeperAddress.parse(server.endpoint), pipelines=pipelines)
+    port = KazooPort(ZooKeeperAddress.parse(server.endpoint))
+    used: ZooKeeperPort = port if pipelines else SequentialPort(port)
     steps: list[str] = []
     send, result = port._send, port._result
     monkeypatch.setattr(port, "_send", lambda *given: steps.append("send") or send(*given))
     monkeypatch.setattr(port, "_result", lambda *given: steps.append("result") or result(*given))
-    created = port.run([CreateZnode(f"/{number}") for number in range(3)])
+    created = used.run([CreateZnode(f"/{number}") for number in range(3)])
     assert [one.path for one in created] == ["/0", "/1", "/2"]
     one_by_one = ["send", "result"] * 3
     assert steps == (["send"] * 3 + ["result"] * 3 if pipelines else one_by_one)

@@ -7,7 +7,8 @@ remember what they were told. Each request is checked: one controller acts in ea
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from kraft.zookeeper import znodes
 from kraft.zookeeper.broker_requests import (
@@ -19,19 +20,19 @@ from kraft.zookeeper.broker_requests import (
     UpdateMetadata,
 )
 from kraft.zookeeper.controller import ZkController
-from kraft.zookeeper.events import (
-    BrokerResponseReceived,
-    ControllerEvent,
-    Expire,
-    Startup,
-)
+from kraft.zookeeper.era_0_8.controller import ListenerController
+from kraft.zookeeper.events import BrokerResponseReceived, Expire, ListenerEvent, Startup
 from kraft.zookeeper.memory import MemorySession, MemoryZooKeeper
 from kraft.zookeeper.port import CreateZnode, DeleteZnode, GetZnode, SetZnode
-from kraft.zookeeper.settings import ZkControllerSettings
+from kraft.zookeeper.settings import SETTINGS_0_8, ZkControllerSettings, ZkEra
 from kraft.zookeeper.states import PartitionKey
 from kraft.zookeeper.znodes import BrokerZnode, ListenerAddress, PartitionStateZnode, TopicZnode
 
 STALE_CONTROLLER_EPOCH = 11
+#: The defaults of 0.8, but topics may be deleted.
+DELETING_0_8 = replace(SETTINGS_0_8, delete_topic_enable=True)
+#: Of the sessions, in 0.8: how long an elector waits for the end of its old one.
+SESSION_TIMEOUT_MS = 6000
 
 
 class SimulatedBroker:
@@ -70,9 +71,11 @@ class SimulatedBroker:
         self.controller_epoch = request.controller_epoch
         match request:
             case LeaderAndIsr():
-                # Without the address of a live leader a follower would not follow.
+                # Without the address of a live leader a follower would not follow. In 0.8 it is
+                # in the request itself, before the metadata.
                 leaders = {broker.id for broker in request.live_leaders}
-                assert leaders <= self.known_brokers | {self.id}, (self.id, request)
+                if self.cluster.era == ZkEra.V2018:
+                    assert leaders <= self.known_brokers | {self.id}, (self.id, request)
                 for key, update in request.partitions.items():
                     old = self.replicas.get(key)
                     if old is None or old.leadership.leader_epoch < update.leadership.leader_epoch:
@@ -110,14 +113,22 @@ class _Channels:
 
 
 class SimulatedZkCluster:
-    """``candidates`` controllers with ids from 101 on, and brokers from 1 on."""
+    """``candidates`` controllers with ids from 101 on, and brokers from 1 on.
+
+    The default settings let topics be deleted.
+    """
 
     def __init__(
-        self, candidates: int = 1, brokers: int = 3, settings: ZkControllerSettings | None = None
+        self,
+        candidates: int = 1,
+        brokers: int = 3,
+        settings: ZkControllerSettings | None = None,
+        era: ZkEra = ZkEra.V2018,
     ) -> None:
+        self.era = era
         self.server = MemoryZooKeeper()
         self.now_ms = 1000
-        self._queue: list[tuple[int, int, int, ControllerEvent]] = []
+        self._queue: list[tuple[int, int, int, ListenerEvent]] = []
         self._sequence = 0
         self.sent: list[tuple[int, BrokerRequest]] = []
         #: Controller epoch -> the candidate that acted in it.
@@ -126,29 +137,48 @@ class SimulatedZkCluster:
         self.brokers = {id: SimulatedBroker(self, id) for id in range(1, brokers + 1)}
         self.sessions = [self.server.connect() for _ in range(candidates)]
         self.channels = [_Channels(self, index) for index in range(candidates)]
-        self.controllers = [
-            ZkController(
-                101 + index,
-                self.sessions[index],
-                self.channels[index],
-                put=self._putter(index),
-                now_ms=lambda: self.now_ms,
-                settings=settings,
-                registration=BrokerZnode(
-                    101 + index,
-                    (ListenerAddress("127.0.0.1", 9101 + index),),
-                    is_controller_only=True,
-                ),
-            )
-            for index in range(candidates)
-        ]
+        #: Called while an elector of 0.8 waits; the time passes before.
+        self.on_wait: Callable[[], None] = lambda: None
+        self.controllers = [self._controller(index, settings) for index in range(candidates)]
         for index in range(candidates):
             self.put(index, Startup())
 
-    def _putter(self, index: int):  # type: ignore[no-untyped-def]
-        return lambda event, delay_ms: self.put(index, event, delay_ms)
+    def _controller(
+        self, index: int, settings: ZkControllerSettings | None
+    ) -> ZkController | ListenerController:
+        address = ListenerAddress("127.0.0.1", 9101 + index)
+        registration = BrokerZnode(101 + index, (address,), controller_era=self.era)
 
-    def put(self, index: int, event: ControllerEvent, delay_ms: int = 0) -> None:
+        def put(event: ListenerEvent, delay_ms: int) -> None:
+            self.put(index, event, delay_ms)
+
+        if self.era == ZkEra.V2018:
+            return ZkController(
+                101 + index,
+                self.sessions[index],
+                self.channels[index],
+                put=put,
+                now_ms=lambda: self.now_ms,
+                settings=settings,
+                registration=registration,
+            )
+        return ListenerController(
+            101 + index,
+            self.sessions[index],
+            self.channels[index],
+            put=put,
+            now_ms=lambda: self.now_ms,
+            wait_ms=self._wait,
+            session_timeout_ms=SESSION_TIMEOUT_MS,
+            settings=settings or DELETING_0_8,
+            registration=registration,
+        )
+
+    def _wait(self, timeout_ms: int) -> None:
+        self.now_ms += timeout_ms
+        self.on_wait()
+
+    def put(self, index: int, event: ListenerEvent, delay_ms: int = 0) -> None:
         if isinstance(event, Expire):
             self._queue = [one for one in self._queue if one[2] != index]
             heapq.heapify(self._queue)
@@ -178,13 +208,13 @@ class SimulatedZkCluster:
                 return
             due_ms, _, index, event = heapq.heappop(self._queue)
             self.now_ms = max(self.now_ms, due_ms)
-            self.controllers[index].process(event)
+            self.controllers[index].process(event)  # type: ignore[arg-type]
         raise AssertionError(f"more than {most_events} events; the next is {self._queue[0]}")
 
     # -- what administrators and leaders do
 
     @property
-    def active(self) -> ZkController:
+    def active(self) -> ZkController | ListenerController:
         (found,) = [one for one in self.controllers if one.is_active]
         return found
 

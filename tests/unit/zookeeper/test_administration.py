@@ -16,6 +16,7 @@ from kraft.zookeeper import znodes
 from kraft.zookeeper.administration import ZkAdmin
 from kraft.zookeeper.memory import MemoryZooKeeper
 from kraft.zookeeper.port import CreateZnode
+from kraft.zookeeper.settings import ZkEra
 from kraft.zookeeper.znodes import BrokerZnode, ListenerAddress
 from tests.unit.zookeeper.simulated import SimulatedZkCluster
 
@@ -62,7 +63,7 @@ def test_racks_share_the_replicas(cluster: SimulatedZkCluster) -> None:
 
 
 def test_a_controller_that_is_no_broker_gets_no_replicas(cluster: SimulatedZkCluster) -> None:
-    znode = BrokerZnode(1001, (ListenerAddress("h", 1),), is_controller_only=True)
+    znode = BrokerZnode(1001, (ListenerAddress("h", 1),), controller_era="2018")
     cluster.write(znodes.broker_path(1001), znode.encode())
     admin = ZkAdmin(cluster.server.connect())
     assert admin.controller().brokers == (1, 2, 3, 4)
@@ -75,6 +76,13 @@ def test_who_is_active(cluster: SimulatedZkCluster) -> None:
     admin = ZkAdmin(cluster.server.connect())
     found = admin.controller()
     assert (found.broker_id, found.timestamp_ms, found.epoch) == (101, 1000, 1)
+    assert found.era == "2018"
+    old = SimulatedZkCluster(era=ZkEra.V0_8)
+    old.start()
+    assert ZkAdmin(old.server.connect()).controller().era == "0.8"
+    # A controller of Apache Kafka is a broker.
+    cluster.write(znodes.CONTROLLER, b'{"brokerid":1}')
+    assert admin.controller().era == ""
     cluster.sessions[0].close()
     assert admin.controller().broker_id == -1
 

@@ -14,9 +14,15 @@ import pytest
 from kraft.errors import CorruptRecordError
 from kraft.server.local_quorum import free_ports
 from kraft.zookeeper.broker_channels import SocketChannels
-from kraft.zookeeper.broker_requests import BrokerRequest, BrokerResponse, StopReplica
-from kraft.zookeeper.controller_rpcs import decode_request, encode_response
-from kraft.zookeeper.frames import RequestServer
+from kraft.zookeeper.broker_requests import (
+    BrokerRequest,
+    BrokerResponse,
+    LeaderAndIsr,
+    StopReplica,
+    UpdateMetadata,
+)
+from kraft.zookeeper.controller_rpcs import VERSIONS_0_8, decode_request, encode_response
+from kraft.zookeeper.frames import RequestServer, read_frame
 from kraft.zookeeper.znodes import BrokerZnode, ListenerAddress
 
 PATIENCE_S = 60.0
@@ -155,4 +161,40 @@ def test_a_server_disconnects_malformed_requests(sent: bytes) -> None:
         with suppress(ConnectionResetError):
             received = connection.recv(1)
         assert received == b""
+    server.stop()
+
+
+def test_a_controlled_shutdown_of_0_8_has_no_client_id() -> None:
+    seen: list[tuple[int, int, bytes]] = []
+
+    def answer(key: int, version: int, body: memoryview) -> bytes:
+        seen.append((key, version, bytes(body)))
+        return b"answered"
+
+    server = RequestServer(0, answer, name="controller")
+    with socket.create_connection(("127.0.0.1", server.port), PATIENCE_S) as connection:
+        connection.sendall(struct.pack(">ihhii", 12, 7, 0, 41, 70_000))
+        connection.sendall(struct.pack(">ihhihci", 15, 7, 1, 42, 1, b"c", 3))
+        frames = [read_frame(connection) for _ in range(2)]
+    assert [None if one is None else bytes(one) for one in frames] == [
+        struct.pack(">i", correlation) + b"answered" for correlation in (41, 42)
+    ]
+    assert seen == [(7, 0, struct.pack(">i", 70_000)), (7, 1, struct.pack(">i", 3))]
+    server.stop()
+
+
+def test_channels_of_0_8_send_its_versions() -> None:
+    seen: queue.Queue[tuple[int, int]] = queue.Queue()
+
+    def answer(key: int, version: int, body: memoryview) -> bytes:
+        seen.put((key, version))
+        return encode_response(decode_request(key, version, body), version, BrokerResponse(0, {}))
+
+    server = RequestServer(0, answer, name="broker")
+    channels = SocketChannels(7, lambda *answer: None, VERSIONS_0_8)
+    channels.set_brokers({1: BrokerZnode(1, (ListenerAddress("127.0.0.1", server.port),))})
+    channels.send(1, LeaderAndIsr(7, 1, {}, []))
+    channels.send(1, UpdateMetadata(7, 1, {}, []))
+    assert [seen.get(timeout=PATIENCE_S) for _ in range(2)] == [(4, 0), (6, 0)]
+    channels.stop()
     server.stop()

@@ -9,7 +9,7 @@ from kraft.zookeeper import znodes
 from kraft.zookeeper.broker_requests import LeaderAndIsr, StopReplica, UpdateMetadata
 from kraft.zookeeper.events import ControlledShutdown, IsrChangeNotification
 from kraft.zookeeper.port import CreateZnode
-from kraft.zookeeper.settings import ZkControllerSettings
+from kraft.zookeeper.settings import ZkControllerSettings, ZkEra
 from kraft.zookeeper.states import PartitionKey
 from kraft.zookeeper.znodes import ControllerZnode, PartitionStateZnode, TopicZnode
 from tests.unit.zookeeper.simulated import SimulatedZkCluster
@@ -299,8 +299,9 @@ def test_a_failover_reads_what_the_last_controller_wrote() -> None:
     assert not cluster.exists(znodes.topic_path("gone"))
 
 
-def test_a_deleted_controller_znode_starts_an_election() -> None:
-    cluster = SimulatedZkCluster(candidates=3)
+@pytest.mark.parametrize("era", ZkEra)
+def test_a_deleted_controller_znode_starts_an_election(era: ZkEra) -> None:
+    cluster = SimulatedZkCluster(candidates=3, era=era)
     cluster.start()
     cluster.delete(znodes.CONTROLLER)
     cluster.run()
@@ -310,9 +311,11 @@ def test_a_deleted_controller_znode_starts_an_election() -> None:
     assert {one.active_controller_id for one in cluster.controllers} == {cluster.active.broker_id}
 
 
-def test_only_the_active_controller_is_registered() -> None:
-    cluster = SimulatedZkCluster(candidates=2)
+@pytest.mark.parametrize("era", ZkEra)
+def test_only_the_active_controller_is_registered(era: ZkEra) -> None:
+    cluster = SimulatedZkCluster(candidates=2, era=era)
     cluster.start()
+    cluster.create_topic("t", {0: [1]})
     for fault in (
         lambda: cluster.delete(znodes.CONTROLLER),
         lambda: cluster.active.step_down(),
@@ -338,9 +341,10 @@ def test_an_id_that_is_used_twice_is_reported(caplog: pytest.LogCaptureFixture) 
     assert "/brokers/ids/101 belongs to another session: is the id used twice?" in caplog.text
 
 
-def test_an_old_session_of_the_same_broker_is_waited_for() -> None:
+@pytest.mark.parametrize("era", ZkEra)
+def test_an_old_session_of_the_same_broker_is_waited_for(era: ZkEra) -> None:
     """A process that was started again sees its own id in ``/controller``, and is not active."""
-    cluster = SimulatedZkCluster()
+    cluster = SimulatedZkCluster(era=era)
     old = cluster.server.connect()
     old.run([CreateZnode(znodes.CONTROLLER, ControllerZnode(101).encode(), is_ephemeral=True)])
     cluster.run()

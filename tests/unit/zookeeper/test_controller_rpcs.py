@@ -1,4 +1,4 @@
-"""The bytes of the controller's RPCs, field by field as Kafka 1.1 reads them."""
+"""The bytes of the controller's RPCs, field by field as Kafka 0.8.2 and 1.1 read them."""
 
 from __future__ import annotations
 
@@ -17,6 +17,9 @@ from kraft.zookeeper.broker_requests import (
 )
 from kraft.zookeeper.context import Leadership
 from kraft.zookeeper.controller_rpcs import (
+    VERSIONS_0_8,
+    VERSIONS_1_1,
+    RequestVersions,
     decode_request,
     decode_response,
     encode_request,
@@ -89,14 +92,35 @@ def test_the_response_to_a_controlled_shutdown() -> None:
     ) + numbers(4)
 
 
+def test_the_requests_of_0_8() -> None:
+    api, version, body = encode_request(LEADER_AND_ISR, VERSIONS_0_8)
+    assert (api.key, version) == (4, 0)
+    assert body == numbers(1001, 8, 1) + PARTITION + numbers(1, 1) + text("h") + numbers(9092)
+    api, version, body = encode_request(UPDATE_METADATA, VERSIONS_0_8)
+    assert (api.key, version) == (6, 0)
+    assert body == numbers(1001, 8, 1) + PARTITION + numbers(1, 1) + text("h") + numbers(9092)
+    assert encode_request(STOP_REPLICA, VERSIONS_0_8) == encode_request(STOP_REPLICA)
+    # A broker without a plaintext listener has no address in 0.8.
+    secured = BrokerZnode(1, (ListenerAddress("s", 9093, "IN", "SSL"),))
+    metadata = UpdateMetadata(1001, 8, {}, [secured])
+    assert encode_request(metadata, VERSIONS_0_8)[2] == numbers(1001, 8, 0, 0)
+
+
+@pytest.mark.parametrize("versions", [VERSIONS_0_8, VERSIONS_1_1])
 @pytest.mark.parametrize("request_", [LEADER_AND_ISR, UPDATE_METADATA, STOP_REPLICA])
-def test_a_broker_reads_what_the_controller_wrote(request_: BrokerRequest) -> None:
-    api, version, body = encode_request(request_)
+def test_a_broker_reads_what_the_controller_wrote(
+    request_: BrokerRequest, versions: RequestVersions
+) -> None:
+    api, version, body = encode_request(request_, versions)
     read = decode_request(api.key, version, memoryview(body))
+    # In 0.8, and of a leader, brokers learn only one address.
+    plain = BrokerZnode(1, (ListenerAddress("h", 9092),))
     if isinstance(request_, LeaderAndIsr):
-        # Of a leader brokers learn only one address.
-        leader = BrokerZnode(1, (ListenerAddress("h", 9092),))
-        request_ = LeaderAndIsr(1001, 8, request_.partitions, [leader])
+        update = PartitionUpdate(LEADERSHIP, (1, 2, 3), is_new=versions is VERSIONS_1_1)
+        request_ = LeaderAndIsr(1001, 8, {("t", 4): update}, [plain])
+    elif isinstance(request_, UpdateMetadata) and versions is VERSIONS_0_8:
+        update = PartitionUpdate(LEADERSHIP, (1, 2, 3))
+        request_ = UpdateMetadata(1001, 8, {("t", 4): update}, [plain])
     assert read == request_
     codes = {} if isinstance(request_, UpdateMetadata) else {("t", 4): 11}
     answered = encode_response(read, version, BrokerResponse(11, codes))

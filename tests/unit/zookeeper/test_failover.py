@@ -11,6 +11,7 @@ import pytest
 from kraft.errors import ZooKeeperError
 from kraft.zookeeper import znodes
 from kraft.zookeeper.port import CreateZnode, DeleteZnode, SetZnode
+from kraft.zookeeper.settings import ZkEra
 from kraft.zookeeper.states import ZkPartitionState
 from kraft.zookeeper.znodes import PartitionStateZnode, TopicZnode
 from tests.unit.zookeeper.simulated import SimulatedZkCluster
@@ -19,9 +20,9 @@ SEEDS = int(os.environ.get("ZK_SEEDS", "60"))
 KEY = ("t", 0)
 
 
-def before_failover() -> SimulatedZkCluster:
+def before_failover(era: ZkEra) -> SimulatedZkCluster:
     """Return a cluster of three candidates with something to do for the next controller."""
-    cluster = SimulatedZkCluster(candidates=3, brokers=4)
+    cluster = SimulatedZkCluster(candidates=3, brokers=4, era=era)
     cluster.start()
     cluster.create_topic("t", {0: [1, 2, 3], 1: [2, 3]})
     cluster.create_topic("gone", {0: [2, 3]})
@@ -53,9 +54,9 @@ def outcome(cluster: SimulatedZkCluster) -> object:
     return tree
 
 
-def calls_of_a_failover() -> tuple[int, object]:
+def calls_of_a_failover(era: ZkEra) -> tuple[int, object]:
     """Return how often the next controller uses ZooKeeper, and the outcome."""
-    cluster = before_failover()
+    cluster = before_failover(era)
     calls = 0
 
     def count(operations: object) -> None:
@@ -69,12 +70,13 @@ def calls_of_a_failover() -> tuple[int, object]:
     return calls, outcome(cluster)
 
 
-CALLS, OUTCOME = calls_of_a_failover()
+FAILOVERS = {era: calls_of_a_failover(era) for era in ZkEra}
 
 
-def test_a_failover_does_all_that_waits() -> None:
-    assert CALLS > 30
-    cluster = before_failover()
+@pytest.mark.parametrize("era", ZkEra)
+def test_a_failover_does_all_that_waits(era: ZkEra) -> None:
+    assert FAILOVERS[era][0] > 30
+    cluster = before_failover(era)
     cluster.server.expire(cluster.sessions[0].session_id)
     cluster.run()
     assert cluster.state("t").leader == 2
@@ -102,12 +104,26 @@ def lose_the_race(cluster: SimulatedZkCluster) -> None:
     cluster.admin.run([DeleteZnode(znodes.CONTROLLER)])
 
 
+def test_both_eras_do_the_same() -> None:
+    """The tree after a failover, except that 0.8 has fewer paths, and no ISR notifications."""
+    old, new = (FAILOVERS[era][1] for era in (ZkEra.V0_8, ZkEra.V2018))
+    assert isinstance(old, dict)
+    assert isinstance(new, dict)
+    only_2018 = {
+        *(znodes.ISR_CHANGES, znodes.LOG_DIR_EVENTS, "/brokers/seqid"),
+        *("/config/clients", "/config/users", "/config/brokers"),
+    }
+    assert {path: data for path, data in new.items() if path not in only_2018} == old
+
+
 @pytest.mark.parametrize("fault", [fail, expire, lose_the_race])
-@pytest.mark.parametrize("step", range(CALLS))
+@pytest.mark.parametrize(
+    ("era", "step"), [(era, step) for era in ZkEra for step in range(FAILOVERS[era][0])]
+)
 def test_a_failure_at_each_step_makes_the_next_one_finish(
-    step: int, fault: Callable[[SimulatedZkCluster], None]
+    era: ZkEra, step: int, fault: Callable[[SimulatedZkCluster], None]
 ) -> None:
-    cluster = before_failover()
+    cluster = before_failover(era)
     failing = cluster.controllers[1]
     calls = 0
 
@@ -135,13 +151,16 @@ def test_a_failure_at_each_step_makes_the_next_one_finish(
     assert (
         int(cluster.server.data(znodes.CONTROLLER_EPOCH)) == cluster.active.context.epoch >= epoch
     )
-    assert outcome(cluster) == OUTCOME
+    assert outcome(cluster) == FAILOVERS[era][1]
 
 
-def test_who_loses_the_race_for_the_epoch_resigns(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("era", ZkEra)
+def test_who_loses_the_race_for_the_epoch_resigns(
+    era: ZkEra, caplog: pytest.LogCaptureFixture
+) -> None:
     """A controller that was thought dead and one that was elected after it read the same epoch."""
-    cluster = SimulatedZkCluster()
-    raced = []
+    cluster = SimulatedZkCluster(era=era)
+    raced: list[bool] = []
 
     def race(operations: Sequence[object]) -> None:
         paths = [one.path for one in operations if isinstance(one, SetZnode)]
@@ -150,11 +169,12 @@ def test_who_loses_the_race_for_the_epoch_resigns(caplog: pytest.LogCaptureFixtu
             cluster.admin.run([SetZnode(znodes.CONTROLLER_EPOCH, b"7")])
 
     cluster.start()
+    cluster.create_topic("t", {0: [1]})
     cluster.sessions[0].before_run = race
     cluster.delete(znodes.CONTROLLER)
     cluster.run()
     assert raced
-    assert not cluster.controllers[0].is_active
+    assert cluster.controllers[0].context.epoch != 2
     assert "controller epoch 1 was raised by another controller: BAD_VERSION" in caplog.text
     cluster.run(for_ms=1000)
     assert cluster.active.context.epoch == 8
@@ -189,11 +209,12 @@ def check_settled(cluster: SimulatedZkCluster) -> None:
                 assert cluster.brokers[id].replicas[key].leadership.leader == state.leader
 
 
+@pytest.mark.parametrize("era", ZkEra)
 @pytest.mark.parametrize("seed", range(SEEDS))
-def test_random_faults(seed: int) -> None:
+def test_random_faults(seed: int, era: ZkEra) -> None:
     """Expiries in the middle of anything, brokers that come and go, topics, ISRs, requests."""
     choices = random.Random(seed)
-    cluster = SimulatedZkCluster(candidates=3, brokers=4)
+    cluster = SimulatedZkCluster(candidates=3, brokers=4, era=era)
     cluster.start()
     epochs = [1]
     topics: list[str] = []

@@ -6,6 +6,7 @@ import pytest
 
 from kraft.zookeeper import znodes
 from kraft.zookeeper.port import DeleteZnode
+from kraft.zookeeper.settings import ZkEra
 from kraft.zookeeper.states import (
     PARTITION_PREDECESSORS,
     REPLICA_PREDECESSORS,
@@ -18,10 +19,10 @@ KEY = ("t", 0)
 REPLICA = (KEY, 2)
 
 
-@pytest.fixture
-def cluster() -> SimulatedZkCluster:
-    """Return a cluster with the partition t-0 on brokers 1, 2 and 3, led by 1."""
-    made = SimulatedZkCluster()
+@pytest.fixture(params=ZkEra)
+def cluster(request: pytest.FixtureRequest) -> SimulatedZkCluster:
+    """Return a cluster of each era with the partition t-0 on brokers 1, 2 and 3, led by 1."""
+    made = SimulatedZkCluster(era=request.param)
     made.start()
     made.create_topic("t", {0: [1, 2, 3]})
     return made
@@ -67,8 +68,8 @@ def test_transitions_of_a_replica(
         assert context.replica_state(REPLICA) == state
 
 
-def test_the_tables_are_those_of_kafka_1_1() -> None:
-    """As the sets ``validPreviousStates`` of 1.1.1; each state can be reached."""
+def test_the_tables_are_those_of_kafka() -> None:
+    """As the sets ``validPreviousStates`` of 1.1.1 and the checks of 0.8.2.2."""
     assert {
         target.name: sorted(one.name for one in states)
         for target, states in PARTITION_PREDECESSORS.items()
