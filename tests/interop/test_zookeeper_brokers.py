@@ -1,4 +1,4 @@
-"""Brokers of Apache Kafka 1.1.1 obey kraft's controller of 2018, and clients use them."""
+"""Brokers of Apache Kafka obey kraft's controller of their time, and clients use them."""
 
 from __future__ import annotations
 
@@ -17,25 +17,38 @@ from kraft.zookeeper.controller_node import ZkControllerNode
 from kraft.zookeeper.kazoo_port import KazooPort
 from kraft.zookeeper.port import CreateZnode, DeleteZnode
 from kraft.zookeeper.server import LocalZooKeeper, ZooKeeperAddress
+from kraft.zookeeper.settings import ZkControllerSettings, ZkEra
 from kraft.zookeeper.znodes import PartitionStateZnode
 from tests.harness.commands import eventually, logged
 from tests.harness.configurations import write_configuration
-from tests.harness.kafka_jars import zookeeper_era
+from tests.harness.kafka_jars import KAFKA_0_8, KAFKA_1, zookeeper_era
 
 pytestmark = pytest.mark.interop
 
 BROKERS = (1, 2, 3)
 SESSION_MS = 6000
 PATIENCE_S = 60
+#: Brokers of 0.8.2 and older tell no versions of their APIs, and close the connection.
+OLD_CLIENT = {"api.version.request": False, "broker.version.fallback": KAFKA_0_8}
 
 
 class KafkaBrokers:
-    """Three brokers of 1.1.1, and two candidates of kraft for their controller."""
+    """Three brokers of a release, and two candidates of kraft for their controller."""
 
-    def __init__(self, directory: Path, server: LocalZooKeeper) -> None:
+    def __init__(self, release: str, directory: Path, server: LocalZooKeeper) -> None:
+        self.release = release
+        is_old = release == KAFKA_0_8
+        self.client = OLD_CLIENT if is_old else {}
         self.address = ZooKeeperAddress.parse(f"{server.endpoint}/kafka")
         self.controllers = [
-            ZkControllerNode(id, self.address, session_timeout_ms=SESSION_MS) for id in (1001, 1002)
+            ZkControllerNode(
+                id,
+                self.address,
+                era=ZkEra.V0_8 if is_old else ZkEra.V2018,
+                settings=ZkControllerSettings(),
+                session_timeout_ms=SESSION_MS,
+            )
+            for id in (1001, 1002)
         ]
         # Before the brokers, which are candidates too.
         self.controllers[0].start()
@@ -56,7 +69,7 @@ class KafkaBrokers:
         home.mkdir(exist_ok=True)
         settings = {
             "broker.id": f"{id}",
-            "listeners": f"PLAINTEXT://127.0.0.1:{self.ports[id]}",
+            **self._listener(self.ports[id]),
             "zookeeper.connect": f"{self.address}",
             "zookeeper.session.timeout.ms": f"{SESSION_MS}",
             "log.dirs": f"{home / 'data'}",
@@ -66,7 +79,13 @@ class KafkaBrokers:
             "background.threads": "1",
         }
         config = write_configuration(home, settings)
-        self.processes[id] = logged(zookeeper_era().command("kafka.Kafka", config), home / "log")
+        command = zookeeper_era(self.release).command("kafka.Kafka", config)
+        self.processes[id] = logged(command, home / "log")
+
+    def _listener(self, port: int) -> dict[str, str]:
+        if self.release == KAFKA_0_8:
+            return {"host.name": "127.0.0.1", "port": f"{port}"}
+        return {"listeners": f"PLAINTEXT://127.0.0.1:{port}"}
 
     def state(self, topic: str, partition: int = 0) -> PartitionStateZnode:
         state = self.admin.describe([topic])[topic][partition].state
@@ -105,10 +124,10 @@ class KafkaBrokers:
             node.stop()
 
 
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[KafkaBrokers]:
+@pytest.fixture(params=[KAFKA_0_8, KAFKA_1])
+def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[KafkaBrokers]:
     with LocalZooKeeper(tmp_path / "zookeeper", heap_mb=128) as server:
-        made = KafkaBrokers(tmp_path, server)
+        made = KafkaBrokers(request.param, tmp_path, server)
         try:
             made.start_all()
             yield made
@@ -119,8 +138,8 @@ def cluster(tmp_path: Path) -> Iterator[KafkaBrokers]:
 class Load:
     """Numbered records, all acknowledged with acks=all."""
 
-    def __init__(self, bootstrap: str, topic: str) -> None:
-        self._client = {"bootstrap.servers": bootstrap, "log_level": 0}
+    def __init__(self, cluster: KafkaBrokers, topic: str) -> None:
+        self._client = {**cluster.client, "bootstrap.servers": cluster.bootstrap, "log_level": 0}
         self._producer = Producer({**self._client, "acks": "all", "message.timeout.ms": 60_000})
         self._topic = topic
         self.sent = 0
@@ -153,12 +172,12 @@ class Load:
         return found
 
 
-def test_kafka_1_1_brokers_obey(cluster: KafkaBrokers) -> None:
+def test_brokers_obey(cluster: KafkaBrokers) -> None:
     admin = cluster.admin
     data = znodes.TopicZnode({0: (1, 2, 3)}).encode()
     cluster.admin_port.run([CreateZnode(znodes.topic_path("t"), data)])
     cluster.await_state("t", 1, {1, 2, 3})
-    load = Load(cluster.bootstrap, "t")
+    load = Load(cluster, "t")
     load.produce(100)
 
     # kill -9 of the leader: another one leads when its session has ended.
@@ -191,7 +210,7 @@ def test_kafka_1_1_brokers_obey(cluster: KafkaBrokers) -> None:
     load.produce(100)
     assert load.consume() == list(range(500))
 
-    # A reassignment away from broker 2: the leader of 1.1.1 writes the ISR, the controller ends it.
+    # A reassignment away from broker 2: the leader writes the ISR, the controller ends it.
     cluster.start(1)
     eventually(lambda: admin.controller().brokers == BROKERS)
     wanted = znodes.encode_reassignment({("t", 0): [1, 3]})
