@@ -27,6 +27,7 @@ from tests.e2e.quorum_intruder import Intruder
 from tests.harness.commands import PATIENCE_S, eventually, kraft, printed
 from tests.harness.preflight import (
     addresses,
+    await_rules,
     finding,
     own_controller,
     preflight,
@@ -174,8 +175,9 @@ def test_a_voter_lags_and_a_change_of_the_voters_is_pending(
     eventually(lambda: preflight("quorum", *at)[0] == 0)
     kraft_cluster.kill(slow)
     with LaggingReplica(kraft_cluster, slow) as replica:
-        code, document = until(("quorum", *at), "lagging-voter", is_there=True)
-        assert (code, rules(document)) == (3, {("lagging-voter", f"controller {slow}")})
+        lags = {("lagging-voter", f"controller {slow}")}
+        code, document = await_rules(("quorum", *at), lags)
+        assert code == 3
         assert replica.errors == {0}
         # The command of the finding shows the lag.
         described = printed(
@@ -184,9 +186,7 @@ def test_a_voter_lags_and_a_change_of_the_voters_is_pending(
         (row,) = (line.split() for line in described.splitlines() if line.split()[0] == str(slow))
         assert int(row[3]) > 0
     kraft_cluster.start(slow)
-    code, document = until(("quorum", *at), "lagging-voter", is_there=False)
-    code, document = until(("quorum", *at), "silent-voter", is_there=False)
-    assert (code, rules(document)) == (0, set())
+    assert await_rules(("quorum", *at), set())[0] == 0
 
     # The configuration of the voter itself, as if its disk were the new one.
     own = config_of(kraft_cluster, replaced)
@@ -223,20 +223,17 @@ def test_a_voter_lags_and_a_change_of_the_voters_is_pending(
     type_kraft(*pending["steps"])
     kraft_cluster.resume(slow)
     until(("quorum", *at), "pending-change", is_there=False)
-    code, document = until(words, "duplicate-voter", is_there=False)
-    assert {rule for rule, _ in rules(document, "blocks")} == {"replacement-not-running"}
+    await_rules(words, {("replacement-not-running", "replacement")}, "blocks")
 
     # Then the change works.
     kraft_cluster.stop(replaced)
     shutil.copy(new, own)
     kraft_cluster.start(replaced)
-    until(words, "replacement-not-running", is_there=False)
-    until(words, "replacement-lags", is_there=False)
-    code, document = preflight(*words)
-    assert (code, rules(document)) == (3, {("keep-running", f"controller {slow}")})
+    code, document = await_rules(words, {("keep-running", f"controller {slow}")})
+    assert code == 3
     type_kraft(*document["steps"])
     kraft_cluster.stop(slow)
-    code, document = until(("quorum", *at), "pending-change", is_there=False)
+    code, document = await_rules(("quorum", *at), set())
     assert (code, document["voters"]) == (0, sorted([leader, replaced]))
 
 
@@ -249,9 +246,9 @@ def test_the_last_voter_is_replaced_after_one_that_would_join_again(
     leader = kraft_cluster.wait_for_leader()
     (old,) = (id for id in kraft_cluster.controller_ids if id != leader)
     words = ("replace-controller", "-i", old, *at)
-    code, document = preflight(*words)
     subject = f"controller {old}"
-    assert (code, rules(document)) == (3, {("keep-running", subject), ("auto-join", subject)})
+    code, document = await_rules(words, {("keep-running", subject), ("auto-join", subject)})
+    assert code == 3
     assert ("replacement-unknown", "replacement") in rules(document, "note")
     check = finding(document, "replacement-unknown")["steps"][0]["kraft"]
     words_of_check = with_file(check, Path())[:4]
@@ -270,11 +267,11 @@ def test_the_last_voter_is_replaced_after_one_that_would_join_again(
     change_line(config_of(kraft_cluster, old), "controller.quorum.auto.join.enable", "false")
     kraft_cluster.start(old)
     until(("quorum", *at), "silent-voter", is_there=False)
-    code, document = until(words, "auto-join", is_there=False)
-    assert (code, rules(document)) == (3, {("keep-running", subject)})
+    code, document = await_rules(words, {("keep-running", subject)})
+    assert code == 3
     type_kraft(document["steps"][0])
     kraft_cluster.stop(old)
-    code, document = preflight("quorum", *at)
+    code, document = await_rules(("quorum", *at), set())
     assert (code, document["voters"]) == (0, [leader])
 
     # One voter is left.
@@ -287,13 +284,11 @@ def test_the_last_voter_is_replaced_after_one_that_would_join_again(
     try:
         (step,) = finding(document, "last-voter")["steps"]
         _, *check = with_file(step["kraft"], new.file)
-        until(tuple(check), "replacement-not-running", is_there=False)
-        until(tuple(check), "replacement-lags", is_there=False)
-        code, document = preflight(*check)
-        assert (code, rules(document)) == (3, {("auto-join", f"controller {leader}")})
+        code, document = await_rules(tuple(check), {("auto-join", f"controller {leader}")})
+        assert code == 3
         type_kraft(*document["steps"])
         kraft_cluster.stop(leader)
-        code, document = preflight("quorum", "--bootstrap-controller", new.address)
+        code, document = await_rules(("quorum", "--bootstrap-controller", new.address), set())
         assert (code, document["voters"]) == (0, [4])
     finally:
         assert new.running is not None
@@ -322,16 +317,13 @@ def test_static_voters_with_another_listener(tmp_path: Path) -> None:
         eventually(lambda: kraft(*status).returncode == 0)
         quorum.start_node(other)
         replacement = ("replace-controller", "-i", other.id, *at)
-        code, document = until(replacement, "unregistered-voter", is_there=False)
-        assert (code, rules(document, "blocks")) == (4, {("static-voters", "voters")})
+        code, document = await_rules(replacement, {("static-voters", "voters")}, "blocks")
+        assert code == 4
         (step,) = finding(document, "static-voters")["steps"]
         words = ("dynamic-quorum", *at)
         assert shlex.split(step["kraft"]) == ["kraft", "preflight", *words]
-        until(words, "unregistered-voter", is_there=False)
-        until(words, "voter-not-current", is_there=False)
-        code, document = preflight(*words)
+        code, document = await_rules(words, {("listener", f"controller {other.id}")}, "blocks")
         assert code == 4
-        assert rules(document, "blocks") == {("listener", f"controller {other.id}")}
         rejected = kraft("features", "upgrade", "--feature", "kraft.version=1", *at)
         assert rejected.returncode == 1
         (step,) = finding(document, "listener")["steps"]
@@ -340,11 +332,9 @@ def test_static_voters_with_another_listener(tmp_path: Path) -> None:
         quorum.stop(other)
         other.config_path.write_text(named)
         quorum.start_node(other)
-        until(words, "listener", is_there=False)
-        until(words, "voter-not-current", is_there=False)
-        code, document = preflight(*words)
+        # It passes as soon as the leader has heard of the voter.
+        code, document = await_rules(words, {("controller-rejects", "kraft.version")}, "blocks")
         assert code == 4
-        assert {rule for rule, _ in rules(document, "blocks")} == {"controller-rejects"}
         wait, _ = finding(document, "controller-rejects")["steps"]
         assert wait["text"].startswith("Wait some seconds, and check again")
         code, document = until(words, "controller-rejects", is_there=False)
@@ -394,9 +384,7 @@ def test_a_disk_that_is_really_full(tmp_path: Path) -> None:
             # "Free space on that disk, and check again."
             ballast.unlink()
             node.start()
-            code, document = until(("quorum", *at), "unregistered-voter", is_there=False)
-            code, document = preflight(*words)
-            assert (code, rules(document)) == (0, set())
+            assert await_rules(words, set())[0] == 0
         finally:
             if node.running is not None:
                 with node.running:

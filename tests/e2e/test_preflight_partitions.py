@@ -34,12 +34,12 @@ from tests.harness.commands import eventually, printed
 from tests.harness.preflight import (
     Document,
     addresses,
+    await_rules,
     finding,
     preflight,
     register_broker,
     rules,
     type_kraft,
-    until,
 )
 
 #: A broker that a standstill of the machine fences would leave the ISR, and not come back.
@@ -182,13 +182,11 @@ def test_partitions_that_a_restart_of_a_broker_would_hurt(tmp_path: Path) -> Non
             assert (code, partition_rules(document)) == (3, {"under-min-isr"})
             # "Then wait until their replicas are in sync."
             brokers.fill_isr(described(at, "safe"))
-            code, document = preflight("quorum", *at)
-            assert (code, rules(document)) == (0, set())
+            assert await_rules(("quorum", *at), set())[0] == 0
 
             # Broker 3, which has no replica, is gone for good.
             brokers.live.remove(3)
-            code, document = until(("quorum", *at), "gone-broker", is_there=True)
-            assert (code, rules(document)) == (3, {("gone-broker", "broker 3")})
+            code, document = await_rules(("quorum", *at), {("gone-broker", "broker 3")})
+            assert code == 3
             type_kraft(*finding(document, "gone-broker")["steps"])
-            code, document = until(("quorum", *at), "gone-broker", is_there=False)
-            assert (code, rules(document)) == (0, set())
+            assert await_rules(("quorum", *at), set())[0] == 0

@@ -69,6 +69,18 @@ def until(words: tuple[object, ...], rule: str, *, is_there: bool) -> tuple[int,
     return eventually(lambda: preflight(*words), until=lambda checked: has(checked) is is_there)
 
 
+def await_rules(
+    words: tuple[object, ...], wanted: set[tuple[str, str]], *severities: str
+) -> tuple[int, Document]:
+    """Repeat a check until its findings are these, by default all but notes.
+
+    Others come and go while a node starts: a voter that has not fetched yet, or is not registered.
+    """
+    return eventually(
+        lambda: preflight(*words), until=lambda checked: rules(checked[1], *severities) == wanted
+    )
+
+
 def type_kraft(*steps: Document) -> None:
     """Run the kraft command of each step that has one, as printed; it must succeed."""
     for step in steps:
