@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(add_completion=False, epilog=EPILOG)
 
-_LEADER_TIMEOUT_S = 30.0
+_LEADER_TIMEOUT_S = 60.0
 _BROKERS_TIMEOUT_S = 60.0
 _LOOK_EVERY_S = 0.5
 _COMMANDS = "stop N, kill N, start N, status"
