@@ -30,8 +30,9 @@ from tests.harness.numbered_load import NumberedLoad, Partition
 CONTROLLERS = BROKERS = 3
 SESSION_S = 3.0
 OFFSETS_PARTITIONS = 4
-#: Far above the time that a busy machine needs after the longest session or lag.
-RECOVERY_S = 60.0
+#: Far above the time that a busy machine needs after the longest session or lag, with a disk that
+#: takes seconds to sync.
+RECOVERY_S = 180.0
 _LOOK_S = 0.05
 SETTINGS = {
     "broker.session.timeout.ms": f"{SESSION_S * 1000:.0f}",

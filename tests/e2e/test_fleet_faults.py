@@ -110,7 +110,7 @@ def test_a_process_without_free_descriptors_is_a_fault_of_the_fleet(tmp_path: Pa
     steps = (
         {"do": "create_topics"},
         {"do": "steady", "seconds": 2.0, "markers": 1},
-        {"do": "rolling_restart", "timeout_s": 30.0},
+        {"do": "rolling_restart", "timeout_s": 120.0},
     )
     scenario = written(tmp_path / "few.json", *steps)
     with fleet_in_step("steady", *SMALL, "--scenario", scenario) as process:
@@ -130,7 +130,7 @@ def test_brokers_that_the_controllers_fenced_meanwhile_return_to_service(tmp_pat
     steps = (
         {"do": "create_topics"},
         {"do": "steady", "seconds": 3.0, "markers": 1},
-        {"do": "rolling_restart", "brokers": 1, "timeout_s": 30.0},
+        {"do": "rolling_restart", "brokers": 1, "timeout_s": 120.0},
     )
     scenario, out = written(tmp_path / "paused.json", *steps), tmp_path / "run"
     options = ("--scenario", scenario, "--out", out, "--json")
@@ -159,11 +159,11 @@ def test_a_process_whose_brokers_are_all_lost_is_not_waited_for(tmp_path: Path) 
     """It receives no metadata: neither the end of a step nor the check may depend on it."""
     steps = (
         {"do": "create_topics", "partitions": 30, "replication_factor": 2},
-        {"do": "lose", "rack": "rack-1", "timeout_s": 60.0},
+        {"do": "lose", "rack": "rack-1", "timeout_s": 120.0},
         {"do": "create_topics", "partitions": 60, "replication_factor": 2},
         {"do": "steady", "seconds": 1.0, "markers": 2},
-        {"do": "come_back", "timeout_s": 60.0},
-        {"do": "lose", "rack": "rack-2", "timeout_s": 60.0},
+        {"do": "come_back", "timeout_s": 120.0},
+        {"do": "lose", "rack": "rack-2", "timeout_s": 120.0},
         {"do": "reassign", "partitions": 5},
     )
     scenario = written(tmp_path / "alone.json", *steps)

@@ -15,7 +15,7 @@ from kraft.server.local_quorum import LOOPBACK, free_ports
 from tests.harness.network_links import NetworkLinks
 
 ANSWER = b"the answer"
-_SHORT_S, _LONG_S = 0.3, 10.0
+_SHORT_S, _LONG_S = 0.3, 60.0
 
 
 @pytest.fixture

@@ -23,6 +23,7 @@ from kraft.server.local_quorum import LOOPBACK
 from tests.e2e.node_limits import resident_mib
 from tests.e2e.quorum_intruder import ELSEWHERE
 from tests.harness.certificates import authority
+from tests.harness.commands import PATIENCE_S
 from tests.harness.nodes import Controller, Controllers
 from tests.harness.plain_users import jaas_config
 
@@ -92,7 +93,7 @@ def test_each_peer_takes_little_memory(node: Controller) -> None:
     def plain() -> socket.socket:
         own = socket.socket()
         own.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        own.settimeout(10)
+        own.settimeout(PATIENCE_S)
         own.bind((ELSEWHERE, 0))
         own.connect((LOOPBACK, node.port))
         return own

@@ -18,7 +18,7 @@ from tests.harness.command_server import CommandServer
 KRAFT = (sys.executable, "-m", "kraft")
 PLAIN = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "TERM")}
 #: Far above the time of any step on a busy machine.
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
 
 T = TypeVar("T")
 
