@@ -11,7 +11,6 @@ import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -164,16 +163,7 @@ class ClientCluster:
 
     def settle(self) -> None:
         """Wait until every broker has applied what is committed now."""
-        end = self.ask("quorum")["high_watermark"]
-        for id in BROKERS:
-            wait_for(
-                f"broker {id} to have applied the metadata below {end}",
-                partial(self._has_applied, id, end - 1),
-            )
-
-    def _has_applied(self, broker: int, offset: int) -> bool:
-        # A broker's features are those of its last applied offset.
-        return self._versions(broker).finalized_features_epoch >= offset
+        self.stage.settle()
 
     def _versions(self, broker: int) -> ApiVersionsResponseData:
         asked = ApiVersionsRequestData("test", "1")
@@ -189,7 +179,7 @@ class ClientCluster:
         leader = self.ask("quorum")["leader"]
         node = self.cluster.nodes[leader]
         node.stop()
-        wait_for("another leader", lambda: self.ask("quorum")["leader"] not in (leader, -1), 60)
+        wait_for("another leader", lambda: self.ask("quorum")["leader"] not in (leader, -1))
         node.start()
         node.wait_until_listening()
 

@@ -20,12 +20,13 @@ import json
 import re
 import shutil
 import tempfile
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+import kraft
+from kraft.records import NoOp
 from tests.harness import kafka_jars
 from tests.harness.configurations import write_properties
 from tests.interop import keep, scenario, tools
@@ -49,6 +50,8 @@ FILTERS = (
     "under-min-isr-partitions",
     "at-min-isr-partitions",
 )
+#: A time without changes is a few runs of the tools long.
+QUIET_TIMEOUT_S = 300.0
 #: Adds a broker with this id and rack to a cluster.
 AddBroker = Callable[[Cluster, int, str], Node]
 
@@ -123,29 +126,12 @@ class Recording:
 
     def moment(self, name: str, *describe: Callable[[str], None]) -> None:
         """Run the tools while only NoOps are written; `check_moments` verifies that later."""
-        end: int = self.settle()
-        for one in describe:
-            one(name)
-        self.moments[name] = end
-        self.moments[f"{name}/after"] = self.stage.ask("quorum")["high_watermark"]
 
-    def settle(self) -> int:
-        """Return the log end offset once every running broker has fetched all records."""
-        end: int = self.stage.ask("quorum")["high_watermark"]
-        running = [
-            str(node.id)
-            for node in self.stage.cluster.nodes.values()
-            if node.role == "broker" and node.process is not None
-        ]
+        def run_tools() -> None:
+            for one in describe:
+                one(name)
 
-        def fetched() -> bool:
-            observers = self.stage.ask("quorum")["observers"]
-            return all(observers.get(node_id, 0) >= end for node_id in running)
-
-        wait_for(f"the brokers to fetch up to {end}", fetched)
-        # A broker applies a record when a later fetch returns a high watermark that includes it.
-        time.sleep(1.5)
-        return end
+        self.moments[name], self.moments[f"{name}/after"] = while_quiet(self.stage, run_tools)
 
     def keep_nodes(self, nodes: dict[str, int], extra: tuple[str, ...]) -> None:
         """Keep the directories, dump every file, and check the moments."""
@@ -176,6 +162,25 @@ class Recording:
             during = keep.record_types(dumped, begin, end) - {"NO_OP_RECORD"}
             if during:
                 raise ClusterError(f"{during} was written while the tools were asked at {name}")
+
+
+def while_quiet(stage: Stage, act: Callable[[], None]) -> tuple[int, int]:
+    """Act at brokers that have applied all; return the offsets before and after.
+
+    Repeats it if a record other than NoOp was written meanwhile: a busy machine may have fenced a
+    broker.
+    """
+
+    def offsets() -> tuple[int, int] | None:
+        before = stage.settle()
+        act()
+        said = stage.ask("quorum")
+        after = int(said["high_watermark"])
+        log = kraft.open_metadata(stage.cluster.nodes[said["leader"]].metadata_directory)
+        written = [one.record for one in log.records(since=before) if one.offset < after]
+        return (before, after) if all(isinstance(one, NoOp) for one in written) else None
+
+    return wait_for("a time without changes", offsets, QUIET_TIMEOUT_S)
 
 
 def play(stage: Stage, *chapters: Callable[[Stage], None]) -> None:

@@ -11,6 +11,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from kraft.protocol.api_versions import (
+    API_VERSIONS,
+    ApiVersionsRequestData,
+    ApiVersionsResponseData,
+)
 from tests.interop.cluster import (
     ADMIN_PASSWORD,
     ADMIN_USER,
@@ -19,9 +24,11 @@ from tests.interop.cluster import (
     Cluster,
     ClusterError,
     Driver,
+    Node,
     sasl_client,
     wait_for,
 )
+from tests.interop.raw_client import ask_node
 
 RACKS = {1: "rack-a", 2: "rack-b", 3: "rack-c"}
 CONTROLLERS = (101, 102, 103)
@@ -66,7 +73,18 @@ class Stage:
         )
 
     def wait_until_moved(self) -> None:
-        wait_for("the end of all reassignments", lambda: self.ask("reassignments") == 0, 60.0)
+        wait_for("the end of all reassignments", lambda: self.ask("reassignments") == 0)
+
+    def settle(self) -> int:
+        """Wait until every running broker has applied what is committed now; return its end."""
+        end: int = self.ask("quorum")["high_watermark"]
+        for node in self.cluster.nodes.values():
+            if node.role == "broker" and node.process is not None:
+                wait_for(
+                    f"broker {node.id} to have applied the metadata below {end}",
+                    partial(_has_applied, node, end - 1),
+                )
+        return end
 
     def voter(self, node_id: int) -> dict[str, Any]:
         node = self.cluster.nodes[node_id]
@@ -84,10 +102,17 @@ class Stage:
         self.ask("produce", topic=topic, **fields)
 
 
+def _has_applied(broker: Node, offset: int) -> bool:
+    # A broker's features are those of its last applied offset.
+    asked = ApiVersionsRequestData("test", "1")
+    said = ask_node(broker, API_VERSIONS, 3, asked, ApiVersionsResponseData)
+    return said.finalized_features_epoch >= offset
+
+
 def grow_quorum(stage: Stage) -> None:
     """Write KRaftVoters: controllers that were formatted without voters join the first one."""
     for node_id in CONTROLLERS[1:]:
-        wait_for(f"{node_id} among the voters", partial(_add_voter, stage, node_id), 40.0)
+        wait_for(f"{node_id} among the voters", partial(_add_voter, stage, node_id))
 
 
 def create_topics(stage: Stage) -> None:
@@ -135,7 +160,8 @@ def delete_topic(stage: Stage) -> None:
     """Write RemoveTopic for a topic that has its own configs."""
     stage.config("TOPIC", "scratch", ("SET", "retention.bytes", "1000000"))
     # A node that applies both in one step keeps the config in its image and in its snapshots,
-    # without the topic. Idle brokers apply them one by one.
+    # without the topic. Idle nodes apply them one by one.
+    stage.settle()
     time.sleep(2.0)
     stage.ask("delete_topics", topics=["scratch"])
 
@@ -243,7 +269,7 @@ def tokens(stage: Stage) -> None:
 
     # The next broker may not have the user or a token yet.
     kept = wait_for("a token", lambda: make(["User:alice", "User:bob"]))
-    gone = make([])
+    gone = wait_for("another token", lambda: make([]))
     wait_for("the token's renewal", lambda: _renew(stage, kept, day_ms))
     wait_for("the token's end", lambda: _expire(stage, gone))
     stage.notes["token"] = kept
@@ -281,6 +307,7 @@ def slow_down(stage: Stage, topic: str) -> None:
         for broker in ("1", "2", "3"):
             rate = f"{name}.replication.throttled.rate"
             stage.config("BROKER", broker, ("SET", rate, THROTTLE_BYTES))
+    stage.settle()
 
 
 def log_directories(stage: Stage) -> None:
@@ -302,7 +329,7 @@ def lose_directory(stage: Stage) -> None:
     directory = node.directory / "data-1"
     aside = directory.rename(node.directory / "data-1-aside")
     directory.write_text("no directory any more\n")
-    wait_for("replicas to leave the ISR", lambda: _is_short(stage, "wide"), 60.0)
+    wait_for("replicas to leave the ISR", lambda: _is_short(stage, "wide"))
     node.kill()
     stage.wait_for_brokers(without=3)
     directory.unlink()
@@ -419,7 +446,7 @@ def voters(stage: Stage) -> None:
     stage.ask("remove_voter", **stage.voter(103))
     wait_for("two voters", lambda: len(stage.ask("quorum")["voters"]) == 2)
     time.sleep(1.0)  # it must have fetched as an observer before it may be added again
-    wait_for("103 among the voters again", lambda: _add_voter(stage, 103), 40.0)
+    wait_for("103 among the voters again", lambda: _add_voter(stage, 103))
 
 
 def _add_voter(stage: Stage, node_id: int) -> bool:
@@ -432,7 +459,7 @@ def failover(stage: Stage) -> None:
     """Write LeaderChange control records: stop the active controller, wait, and restart it."""
     leader = stage.ask("quorum")["leader"]
     stage.cluster.nodes[leader].stop()
-    wait_for("another active controller", lambda: stage.ask("quorum")["leader"] != leader, 40.0)
+    wait_for("another active controller", lambda: stage.ask("quorum")["leader"] not in (leader, -1))
     stage.config("TOPIC", "orders", ("SET", "max.message.bytes", "1048588"))
     stage.cluster.nodes[leader].start()
     stage.cluster.nodes[leader].wait_until_listening()
@@ -441,7 +468,7 @@ def failover(stage: Stage) -> None:
 def upgrade(stage: Stage, feature: str, level: int, kind: str = "UPGRADE") -> None:
     """Write FeatureLevel: change the level of a feature."""
     stage.ask("update_feature", feature=feature, level=level, type=kind)
-    wait_for(f"{feature} at {level}", lambda: stage.ask("features").get(feature, 0) == level, 20.0)
+    wait_for(f"{feature} at {level}", lambda: stage.ask("features").get(feature, 0) == level)
 
 
 def trouble(stage: Stage) -> None:
