@@ -101,7 +101,7 @@ class BrokerLives:
         servers = [(HOST, node.port) for node in self.controllers]
         security = self.security.controller_client
         try:
-            with QuorumClient(servers, timeout_s=5.0, security=security) as client:
+            with QuorumClient(servers, timeout_s=30.0, security=security) as client:
                 return read_metadata(client)
         except KraftError as error:
             raise ClusterError(str(error)) from error

@@ -58,7 +58,7 @@ def wait_for_values(members: list[Member], count: int) -> None:
     def received() -> bool:
         return sum(len(each) for one in members for each in one.values().values()) >= count
 
-    wait_for(f"{count} values", received, 60)
+    wait_for(f"{count} values", received)
 
 
 def check_group(clients: ClientCluster, name: str, protocol: str) -> None:
@@ -72,7 +72,7 @@ def check_group(clients: ClientCluster, name: str, protocol: str) -> None:
         first, second = (member.assigned() for member in members)
         return bool(first and second) and sorted([*first, *second]) == list(range(PARTITIONS))
 
-    wait_for("an assignment", is_shared, 60)
+    wait_for("an assignment", is_shared)
     # A member may join once more, when it looks at the metadata again.
     stable = [GROUP_TYPES[protocol], "consumer", "Stable"]
     wait_for("a stable group", lambda: clients.java("groups")[topic] == stable)
@@ -96,7 +96,7 @@ def check_console_tools(clients: ClientCluster, protocol: str) -> None:
     sent = numbered("console", COUNT)
     clients.tool(f"{TOOLS}.ConsoleProducer", "--topic", topic, text=lines(sent))
     limits = ("--topic", topic, "--group", topic, "--max-messages", str(COUNT))
-    patience = ("--timeout-ms", "30000")
+    patience = ("--timeout-ms", "120000")
     if protocol == SHARE:
         clients.share_from_the_beginning(topic)
         printed = clients.tool(f"{TOOLS}.consumer.ConsoleShareConsumer", *limits, *patience)

@@ -36,15 +36,16 @@ ADMIN_USER, ADMIN_PASSWORD = "admin", "admin-of-a-throwaway-cluster"
 #: The option value of a tool that formats a directory with this user.
 SCRAM = f"SCRAM-SHA-256=[name={ADMIN_USER},password={ADMIN_PASSWORD}]"
 TOKEN_KEY = "key-of-a-throwaway-cluster"
-START_TIMEOUT_S = 60.0
-STOP_TIMEOUT_S = 30.0
+#: Far above the time on a machine that stands still, whose disk takes seconds to sync.
+START_TIMEOUT_S = 180.0
+STOP_TIMEOUT_S = 120.0
 
 
 class ClusterError(RuntimeError):
     """A node did not start or stop, or a request failed."""
 
 
-def wait_for(what: str, ask: Callable[[], T | None], timeout_s: float = 60.0) -> T:
+def wait_for(what: str, ask: Callable[[], T | None], timeout_s: float = 120.0) -> T:
     """Call ``ask`` until its result is true; a failed request counts as false."""
     deadline = time.monotonic() + timeout_s
     said: object = None
@@ -123,7 +124,7 @@ class Node:
         def listens() -> bool | None:
             self.check_running()
             try:
-                socket.create_connection((HOST, self.port), timeout=1).close()
+                socket.create_connection((HOST, self.port), timeout=10).close()
             except OSError:
                 return None
             return True
@@ -163,7 +164,7 @@ class Driver:
 
     def connect(self, name: str, config: dict[str, str]) -> None:
         """Open the client `name`; requests select it by `client`, "plain" by default."""
-        limits = {"default.api.timeout.ms": "15000", "request.timeout.ms": "8000"}
+        limits = {"default.api.timeout.ms": "30000", "request.timeout.ms": "15000"}
         self("connect", name=name, config=limits | config)
 
     def __call__(self, verb: str, **fields: Any) -> Any:

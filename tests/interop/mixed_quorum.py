@@ -119,22 +119,24 @@ class MixedQuorum:
 
     # -- described by kraft's client
 
-    def described(self, node_id: int | None = None) -> DescribeQuorumResponse:
+    def described(
+        self, node_id: int | None = None, timeout_s: float = 60.0
+    ) -> DescribeQuorumResponse:
         """Return the quorum's description by this node, or by any that runs."""
         asked = self.running if node_id is None else [self.nodes[node_id]]
         try:
             servers = [(HOST, node.port) for node in asked]
-            with QuorumClient(servers, timeout_s=2.0, security=self.security) as client:
+            with QuorumClient(servers, timeout_s=timeout_s, security=self.security) as client:
                 return client.describe_quorum()
         except KraftError as error:
             raise ClusterError(str(error)) from error
 
     def wait_until(
-        self, what: str, holds: Callable[[DescribeQuorumResponse], bool], timeout_s: float = 20.0
+        self, what: str, holds: Callable[[DescribeQuorumResponse], bool], timeout_s: float = 120.0
     ) -> DescribeQuorumResponse:
         def ask() -> DescribeQuorumResponse | None:
             self.check_processes()
-            said = self.described()
+            said = self.described(timeout_s=2.0)
             return said if holds(said) else None
 
         return wait_for(what, ask, timeout_s)
@@ -145,7 +147,6 @@ class MixedQuorum:
         return self.wait_until(
             f"a leader among {ids}",
             lambda said: said.leader_id in ids and said.high_watermark > 0,
-            timeout_s=40.0,
         )
 
     def lose_leader(
@@ -320,20 +321,27 @@ class MixedQuorum:
     def kafka_says(self, node_id: int, *words: str) -> str:
         """Return the output of `kafka-metadata-quorum` for this node."""
         asked = ("--bootstrap-controller", self.nodes[node_id].address)
-        return self.cluster.jars.run(QUORUM_TOOL, *asked, *words, timeout_s=60).stdout
+        return self.cluster.jars.run(QUORUM_TOOL, *asked, *words, timeout_s=180).stdout
 
     def endpoints_at(self, node_id: int) -> dict[int, str]:
         """Return the controllers' addresses, by Kafka's `kafka-cluster` at this node."""
         asked = ("list-endpoints", "--bootstrap-controller", self.nodes[node_id].address)
-        _, *rows = self.cluster.jars.run(CLUSTER_TOOL, *asked, timeout_s=60).stdout.splitlines()
+        _, *rows = self.cluster.jars.run(CLUSTER_TOOL, *asked, timeout_s=180).stdout.splitlines()
         fields = (row.split() for row in rows)
         return {int(id): f"{host}:{port}" for id, host, port, *_ in fields}
+
+    def wait_for_endpoints(self, node_id: int, addresses: dict[int, str]) -> None:
+        """Wait until Kafka's tool prints these at a node, which applies them a moment later."""
+        wait_for(
+            f"node {node_id} to know the controllers",
+            lambda: self.endpoints_at(node_id) == addresses,
+        )
 
     def set_feature(self, node_id: int, command: str, name: str, level: int) -> None:
         """Run Kafka's `kafka-features upgrade` or `downgrade`, asking this node for the leader."""
         asked = ("--bootstrap-controller", self.nodes[node_id].address)
         words = (command, "--feature", f"{name}={level}")
-        said = self.cluster.jars.run(FEATURE_TOOL, *asked, *words, timeout_s=60).stdout
+        said = self.cluster.jars.run(FEATURE_TOOL, *asked, *words, timeout_s=180).stdout
         assert f"{name} was {command}d to {level}." in said, said
 
     def wait_until_registered(self) -> None:
@@ -372,7 +380,7 @@ class MixedQuorum:
                 remove()
             return False
 
-        return self.wait_until(f"{node_id} not among the voters", is_removed, timeout_s=60.0)
+        return self.wait_until(f"{node_id} not among the voters", is_removed)
 
     # -- compared
 

@@ -38,7 +38,7 @@ FEATURES = {
     "streams.version": (0, 1),
 }
 PLAIN_LISTENER = AdvertisedListener("PLAINTEXT", HOST, 9092, 0)
-TIMEOUT_S = 30.0
+TIMEOUT_S = 120.0
 Answer = TypeVar("Answer", bound=Message)
 
 

@@ -125,13 +125,13 @@ _FILES = {
 #: The first words of operations that read what a broker, or the controller's image, has applied. It
 #: may lag behind the response to a change.
 _READS = ("describe", "reassignments", "features", "list", "--list", "--describe")
-_READ_TIMEOUT_S, _SETTLED_S = 15.0, 2.0
+_READ_TIMEOUT_S, _SETTLED_S = 60.0, 2.0
 
 
 def run_clients(cluster: Cluster, wanted: Outcomes | None = None) -> Outcomes:
     """Return the outcome of each step, by client and number; the cluster runs.
 
-    A step that reads is repeated until its outcome is the wanted one, for at most 15 s. Without
+    A step that reads is repeated until its outcome is the wanted one, for at most 60 s. Without
     ``wanted``, it waits until nothing can lag.
     """
     controller, broker = cluster.nodes[CONTROLLER], cluster.nodes[BROKER]
@@ -251,7 +251,7 @@ def start(directory: Path, add_controller: Callable[[Cluster, int], Node]) -> Cl
                 raise ClusterError(str(error)) from error
             return True
 
-        wait_for("the first topic", has_topic, 60)
+        wait_for("the first topic", has_topic)
     except BaseException:
         cluster.kill()
         raise

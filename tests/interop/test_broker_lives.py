@@ -114,7 +114,7 @@ def test_brokers_come_back_after_a_snapshot_has_replaced_the_start_of_the_log(
             )
         return min(map(lives.log_start, lives.controllers)) > end
 
-    wait_for("the start of the controllers' logs to be replaced", is_replaced, 100)
+    wait_for("the start of the controllers' logs to be replaced", is_replaced, 300)
     lives.start(kept.id, wiped.id)
     for node in (kept, wiped):
         assert lives.log_start(node) > end, "its log begins with a snapshot of the controllers"

@@ -109,7 +109,7 @@ def test_a_cluster_of_3_9_is_upgraded_to_4_3(lives: BrokerLives) -> None:
     brokers = [nodes[id] for id in BROKERS]
     load = VerifiedLoad(kafka(KAFKA_4), brokers, lives.cluster.directory / "load.log")
     with load.process:
-        wait_for("the first transactions", lambda: load.ask("mark")["transactions"], 60)
+        wait_for("the first transactions", lambda: load.ask("mark")["transactions"])
         for id in BROKERS:
             early = kraft(
                 *("features", "upgrade", "--feature", f"metadata.version={int(LATEST_PRODUCTION)}"),
@@ -127,7 +127,7 @@ def test_a_cluster_of_3_9_is_upgraded_to_4_3(lives: BrokerLives) -> None:
         expected = FEATURES | {"kraft.version": 1}
         wait_for("the features", lambda: lives.ask("features") == expected)
         load.ask("mark")
-        wait_for("further transactions", lambda: load.ask("mark")["transactions"], 60)
+        wait_for("further transactions", lambda: load.ask("mark")["transactions"])
         found = load.check_end()
     print(found)
     assert lives.metadata().quorum.kraft_version == 1

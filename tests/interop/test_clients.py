@@ -141,7 +141,7 @@ def test_copies_are_exact_while_the_version_of_transactions_changes(
             """Wait for a few transactions that begin now."""
             load.ask("mark")
             for _ in range(3):
-                wait_for("transactions", lambda: load.ask("mark")["transactions"], 60)
+                wait_for("transactions", lambda: load.ask("mark")["transactions"])
 
         copies()
         clients.set_feature(TRANSACTION_VERSION, 1)

@@ -45,7 +45,7 @@ def quorum(directory: Path, release: str, *ids: int) -> Iterator[Cluster]:
         light = LightBrokers(addresses, CLUSTER_ID, 3)
         stack.callback(light.stop)
         light.start()
-        wait_for("unfenced brokers", lambda: light.unfenced_count == 3, 60)
+        wait_for("unfenced brokers", lambda: light.unfenced_count == 3)
         yield cluster
 
 
@@ -99,7 +99,7 @@ def test_the_state_is_that_of_kafkas_controllers_at_each_offset(tmp_path: Path) 
                     killed.kill()
                 if step == 10:
                     killed.start()
-                end = time.monotonic() + 60
+                end = time.monotonic() + 180
                 while f"topic-{step}" not in live.topics:
                     assert time.monotonic() < end, live.trouble
                     # It may exist by an attempt before, or the next leader knows no broker yet.
@@ -115,7 +115,8 @@ def test_the_state_is_that_of_kafkas_controllers_at_each_offset(tmp_path: Path) 
                 compared += assert_equal(live, cluster)
                 leaders.add(live.quorum.leader_id)
         assert offsets == sorted(offsets)
-        assert len(leaders) == 2
+        # A standstill of the machine may elect another one.
+        assert len(leaders) >= 2
         assert compared >= 12
 
 
@@ -129,7 +130,7 @@ def test_an_older_cluster_is_followed_and_a_brokers_port_is_named(
         with kraft.follow(node.address) as live, connect_blocking(node.address) as admin:
             with suppress(KraftError):
                 admin.create_topics([TopicSpec("old", 3, 3)])
-            end = time.monotonic() + 30
+            end = time.monotonic() + 120
             while "old" not in live.topics:
                 assert time.monotonic() < end, live.trouble
                 live.poll(0.5)

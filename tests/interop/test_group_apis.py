@@ -405,7 +405,7 @@ def of_kafka(directory: Path) -> list[Any]:
                     return False
             return True
 
-        wait_for("coordinators", has_loaded, 60)
+        wait_for("coordinators", has_loaded)
         responses = []
         for step in steps():
             request = step.request(broker)

@@ -129,7 +129,7 @@ def test_kafkas_tools_find_the_registered_controllers_and_change_features(
     assert quorum.wait_until_all_have_all().leader_id in KRAFTS
     addresses = {id: node.address for id, node in quorum.nodes.items()}
     for one in (KAFKA, KRAFTS[0]):
-        assert quorum.endpoints_at(one) == addresses
+        quorum.wait_for_endpoints(one, addresses)
     quorum.set_feature(KAFKA, "downgrade", "group.version", 0)
     quorum.set_feature(KRAFTS[1], "upgrade", "group.version", 1)
     state = kraft.open_metadata(quorum.log_of(quorum.wait_until_all_have_all().leader_id))
@@ -154,7 +154,7 @@ def test_kraft_raises_kraft_version(quorum: MixedQuorum) -> None:
     assert all(state.key.directory_id is None for state in said.voters)
 
     def raised() -> bool:
-        with QuorumClient([(HOST, quorum.nodes[said.leader_id].port)], timeout_s=5.0) as client:
+        with QuorumClient([(HOST, quorum.nodes[said.leader_id].port)], timeout_s=60.0) as client:
             try:
                 client.ask_leader(UpdateKRaftVersionRequest(1), "updating kraft.version to 1")
             except QuorumRefusedError as refused:

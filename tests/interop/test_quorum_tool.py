@@ -21,7 +21,7 @@ TOOL = "org.apache.kafka.tools.MetadataQuorumCommand"
 
 def kafka_says(jars: Jars, nodes: RunningNodes, *words: str) -> str:
     follower = ("--bootstrap-controller", f"127.0.0.1:{nodes.ports[0]}")
-    return jars.run(TOOL, *follower, *words, timeout_s=60).stdout
+    return jars.run(TOOL, *follower, *words, timeout_s=180).stdout
 
 
 def kraft_says(nodes: RunningNodes, *words: str) -> str:
