@@ -23,6 +23,11 @@ from kraft.protocol.create_topics import (
     CreateTopicsRequestData,
     CreateTopicsResponseData,
 )
+from kraft.protocol.describe_acls import (
+    DESCRIBE_ACLS,
+    DescribeAclsRequestData,
+    DescribeAclsResponseData,
+)
 from kraft.records import Uuid
 from kraft.server.local_quorum import free_ports
 from tests.harness.kafka_jars import KAFKA_4, kafka
@@ -75,6 +80,8 @@ def ask_kafka(directory: Path) -> authorization.Table:
     cluster.settings = {
         # The broker has no process, so it must not be fenced for missing heartbeats.
         "broker.session.timeout.ms": "600000",
+        # Kafka's controller answers a heartbeat that waited for half of it by REQUEST_TIMED_OUT.
+        "broker.heartbeat.interval.ms": "120000",
         "super.users": f"User:ANONYMOUS;User:{ROOT}",
         "delegation.token.secret.key": TOKEN_KEY,
         "listeners": f"CONTROLLER://{HOST}:{port},USERS://{HOST}:{users_port}",
@@ -92,7 +99,7 @@ def ask_kafka(directory: Path) -> authorization.Table:
         unfenced_broker(node, cluster.cluster_id, _BROKER_ID)
         _create_acls(node)
         server = KafkaServer(node, users_port)
-        # The authorizer follows the log: the last user's ACL is the last to be loaded.
+        wait_for("the ACLs to be loaded", lambda: _has_acls_of(node, names[-1]))
         return authorization.ask_all(server)
     finally:
         if server is not None:
@@ -117,6 +124,13 @@ def _create_acls(node: Node) -> None:
         return codes == {0}
 
     wait_for("the ACLs to be created", create)
+
+
+def _has_acls_of(node: Node, user: str) -> bool:
+    """Return whether the authorizer, which follows the log, has the ACLs of this user."""
+    # Any resource, name, kind of pattern, operation and permission.
+    asked = DescribeAclsRequestData(1, None, 1, f"User:{user}", None, 1, 1)
+    return bool(ask_node(node, DESCRIBE_ACLS, 3, asked, DescribeAclsResponseData).resources)
 
 
 if __name__ == "__main__":
