@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ import pytest
 from kraft.admin import QuorumUnreachableError, TopicSpec, connect_blocking
 from kraft.server.local_quorum import free_ports
 from tests.harness.certificates import authority
-from tests.harness.commands import kraft
+from tests.harness.commands import eventually, kraft
 from tests.harness.configurations import write_properties
 from tests.harness.nodes import Controllers
 from tests.harness.plain_users import PASSWORD, jaas_config
@@ -101,12 +102,19 @@ def test_an_address_without_a_controller() -> None:
 
 
 def test_an_error_says_whether_the_request_was_sent(tmp_path: Path) -> None:
-    settings = {"default.api.timeout.ms": "2000", "request.timeout.ms": "1000"}
+    settings = {"default.api.timeout.ms": "4000", "request.timeout.ms": "2000"}
     with controllers(tmp_path / "nodes", {}) as nodes:
         running = nodes.all[0].running
         assert running is not None
         with connect_blocking(nodes.bootstrap, settings) as admin:
-            admin.create_topics([TopicSpec("a", 1, 1)])
+
+            def is_connected() -> bool:
+                # A standstill of the machine may be longer than these timeouts.
+                with suppress(QuorumUnreachableError):
+                    return admin.describe_metadata_quorum().leader_id == 1
+                return False
+
+            eventually(is_connected)
             running.process.send_signal(signal.SIGSTOP)
             with pytest.raises(QuorumUnreachableError) as unanswered:
                 admin.create_topics([TopicSpec("b", 1, 1)])
