@@ -172,7 +172,7 @@ def test_three_nodes_hand_over_and_change_their_voters(tmp_path: Path) -> None:
 
 
 def test_a_lost_disk_and_a_lost_majority_are_reported_with_a_remedy(tmp_path: Path) -> None:
-    with Controllers(tmp_path, 3, {"controller.quorum.fetch.timeout.ms": "1000"}) as quorum:
+    with Controllers(tmp_path, 3) as quorum:
         quorum.form(quorum.all)
         leader = quorum.described().leader_id
         first, second = (node for node in quorum.all if node.id != leader)
