@@ -126,8 +126,11 @@ def test_dynamic_defaults_of_brokers_hold(clients: ClientCluster) -> None:
     send = produce(clients.java, topic, large(1, 5000))
     clients.alter("brokers", "", "message.max.bytes=2000")
     until(send, "RecordTooLargeException")
-    value, source, *_ = described(clients, 1, "message.max.bytes")
-    assert (value, source) == ("2000", "DYNAMIC_DEFAULT_BROKER_CONFIG")
+    # Each broker applies it by itself.
+    eventually(
+        lambda: described(clients, 1, "message.max.bytes")[:2],
+        until=partial(eq, ["2000", "DYNAMIC_DEFAULT_BROKER_CONFIG"]),
+    )
     clients.alter("brokers", "", "message.max.bytes")
     until(send)
 
@@ -229,7 +232,8 @@ def test_acls_decide_what_a_client_may_do(clients: ClientCluster) -> None:
     transact = partial(java.transact, topic, [Batch(sent)], "guarded-id")
     who = ("--allow-principal", f"User:{user}")
     until(send, "TopicAuthorizationException")
-    assert outcome(transact) == "TransactionalIdAuthorizationException"
+    # Another broker, which may know the user later.
+    until(transact, "TransactionalIdAuthorizationException")
     clients.tool(ACL_TOOL, "--add", *who, "--producer", "--topic", "guard",
                  "--resource-pattern-type", "prefixed")  # fmt: skip
     until(send)
@@ -368,7 +372,7 @@ def test_a_cordoned_directory_gets_no_replicas(clients: ClientCluster) -> None:
 
 
 def test_a_throttled_reassignment_moves_the_data(clients: ClientCluster, tmp_path: Path) -> None:
-    topic, rate = "moved", "100000"
+    topic = "moved"
     clients.place(topic, [[1, 2]])
     sent = large(RECORDS)
     clients.java.produce(topic, sent, is_idempotent=True)
@@ -376,11 +380,13 @@ def test_a_throttled_reassignment_moves_the_data(clients: ClientCluster, tmp_pat
     move = {"topic": topic, "partition": 0, "replicas": [3, 2]}
     file.write_text(json.dumps({"version": 1, "partitions": [move]}))
     given = ("--reassignment-json-file", str(file))
-    clients.tool(REASSIGN_TOOL, *given, "--execute", "--throttle", rate)
+    # So slow that a busy machine sees it in progress.
+    clients.tool(REASSIGN_TOOL, *given, "--execute", "--throttle", "1000")
     # Replicas of the topic, and rates of the three brokers, as leaders and as followers.
-    assert throttles(clients, topic) == 8
+    eventually(partial(throttles, clients, topic), until=partial(eq, 8))
     assert topic in clients.tool(REASSIGN_TOOL, "--list")
-    wait_for("the end of the move", lambda: clients.ask("reassignments") == 0, 60)
+    clients.tool(REASSIGN_TOOL, *given, "--execute", "--additional", "--throttle", "10000000")
+    wait_for("the end of the move", lambda: clients.ask("reassignments") == 0)
     assert "is completed" in clients.tool(REASSIGN_TOOL, *given, "--verify")
     eventually(partial(throttles, clients, topic), until=partial(eq, 0))
     (partition,) = clients.stage.partitions(topic)
