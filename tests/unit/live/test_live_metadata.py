@@ -46,7 +46,7 @@ class Quorum:
         self.local.start()
         self.bootstrap = ",".join(node.endpoint for node in self.local.nodes)
         self.client = QuorumClient([(LOOPBACK, node.port) for node in self.local.nodes])
-        end = time.monotonic() + 30
+        end = time.monotonic() + 120
         while True:
             try:
                 self.client.describe_quorum()
@@ -103,7 +103,7 @@ def quorum(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Quorum]:
 def caught_up(live: kraft.LiveMetadata, quorum: Quorum) -> None:
     """Poll until the state has all that is committed now."""
     target = quorum.client.describe_quorum().high_watermark
-    end = time.monotonic() + 30
+    end = time.monotonic() + 120
     while live.next_offset < target:
         assert time.monotonic() < end, (live.next_offset, target, live.trouble)
         live.poll(0.2)
@@ -145,7 +145,8 @@ def test_the_state_is_that_of_the_nodes_at_each_offset(quorum: Quorum) -> None:
                 quorum.local.kill(killed)
             if step in (20, 33):
                 quorum.local.start_node(killed)
-            if live.poll(0.2) is not None:
+            # Its time is that of a busy machine: it returns once the topic is there.
+            if live.poll(60) is not None:
                 compared += assert_equal(live, quorum)
             offsets.append(live.next_offset)
         caught_up(live, quorum)
