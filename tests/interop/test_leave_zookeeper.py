@@ -28,7 +28,7 @@ from kraft.zookeeper.server import LocalZooKeeper, ZooKeeperAddress, close_clien
 from tests.harness.commands import kraft as run_kraft
 from tests.harness.kafka_jars import KAFKA_3, kafka
 from tests.harness.znode_trees import document, state, topic
-from tests.interop.cluster import Cluster, Node
+from tests.interop.cluster import Cluster, Node, wait_for
 from tests.interop.kraft_node import add_kraft_controller
 from tests.interop.scenario import Stage
 from tests.interop.zookeeper_cluster import (
@@ -130,7 +130,8 @@ def test_a_controller_starts_on_the_converted_directory(
                 cluster.add_broker(each, f"rack-{each}", **OFFSETS)
             live_on(cluster)
         else:
-            assert cluster.driver(to_controllers=True)("quorum")["leader"] == 3000
+            ask = cluster.driver(to_controllers=True)
+            assert wait_for("a leader", lambda: ask("quorum"))["leader"] == 3000
         cluster.stop()
     finally:
         cluster.kill()
