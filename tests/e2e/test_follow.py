@@ -32,6 +32,8 @@ SETTINGS = {
     "internal.metadata.log.segment.bytes": "20000",
     "metadata.max.retention.bytes": "1",
 }
+#: A large topic is one metadata transaction, which may take a third of this.
+LONG_SESSIONS = {"broker.session.timeout.ms": "90000"}
 # The interval of that is a minute.
 CLEANING = (
     sys.executable,
@@ -147,7 +149,8 @@ def test_the_state_goes_on_while_the_leader_stands_still(
             name = f"round-{round}"
             paused = cluster.leader_id()
             cluster.pause(paused)
-            end = time.monotonic() + 30
+            # One attempt to create the topic may wait half a minute for the leader.
+            end = time.monotonic() + 180
             while name not in live.topics:
                 assert time.monotonic() < end, live.trouble
                 # It may exist by an earlier attempt, or the next leader knows no broker yet.
@@ -162,11 +165,11 @@ def test_the_state_goes_on_while_the_leader_stands_still(
 
 def test_a_large_topic_appears_as_a_whole(kraft_cluster_factory: QuorumFactory) -> None:
     """The controller writes it as a metadata transaction of several batches."""
-    cluster = kraft_cluster_factory(1, light_brokers=3)
+    cluster = kraft_cluster_factory(1, light_brokers=3, settings=LONG_SESSIONS)
     seen: list[int] = []
     with kraft.follow(cluster.bootstrap_controllers) as live:
         cluster.create_topic("large", 60_000, 3)
-        end = time.monotonic() + 60
+        end = time.monotonic() + 120
         while "large" not in live.topics:
             assert time.monotonic() < end
             live.poll(0.1, max_bytes=1)
@@ -180,7 +183,7 @@ def test_a_large_topic_appears_as_a_whole(kraft_cluster_factory: QuorumFactory) 
 
 def test_a_million_partitions(kraft_cluster_factory: QuorumFactory) -> None:
     """The first state, small deltas, and a compaction equal the controller's directory."""
-    cluster = kraft_cluster_factory(1, light_brokers=3)
+    cluster = kraft_cluster_factory(1, light_brokers=3, settings=LONG_SESSIONS)
     for topic in range(10):
         cluster.create_topic(f"topic-{topic}", 100_000, 3)
     with kraft.follow(cluster.bootstrap_controllers) as live:
@@ -189,7 +192,7 @@ def test_a_million_partitions(kraft_cluster_factory: QuorumFactory) -> None:
         deltas: list[LiveDelta] = []
         live.on_delta(deltas.append)
         cluster.create_topic("small", 1, 3)
-        end = time.monotonic() + 60
+        end = time.monotonic() + 120
         while "small" not in live.topics:
             assert time.monotonic() < end
             live.poll(0.1)

@@ -23,7 +23,11 @@ from tests.harness.commands import (
 )
 
 #: The timeouts stay Kafka's: with shorter ones a standstill of the machine is an election.
-QUICK = ("--setting", "controller.quorum.append.linger.ms=0")
+QUICK = (
+    *("--setting", "controller.quorum.append.linger.ms=0"),
+    # A large topic is one metadata transaction, which may take a third of this.
+    *("--setting", "broker.session.timeout.ms=90000"),
+)
 BIG, COUNT = 50_000, 5000
 
 
