@@ -23,6 +23,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.harness.commands import eventually
 from tests.harness.line_process import RejectedError
 from tests.interop.client_checks import (
     CLIENTS,
@@ -106,7 +107,7 @@ def test_kafkas_performance_tools_count_the_same_records(clients: ClientCluster)
 
 def test_kafkas_clients_report_what_is_not_supported(clients: ClientCluster) -> None:
     clients.create("unsupported", 1)
-    impatient = clients.java.with_config({"max.block.ms": "20000"})
+    impatient = clients.java.with_config({"max.block.ms": "60000"})
     with pytest.raises(RejectedError, match="This broker does not support transactions"):
         impatient.transact("unsupported", [Batch(["value"])], "transaction")
     for member, api in (
@@ -114,7 +115,7 @@ def test_kafkas_clients_report_what_is_not_supported(clients: ClientCluster) -> 
         (clients.java.join_share("unsupported", "share"), "SHARE_GROUP_HEARTBEAT"),
     ):
         with pytest.raises(AssertionError, match=f"UnsupportedVersionException: .*{api}"):
-            wait_for("the error", member.values, 20)
+            wait_for("the error", member.values)
 
 
 @pytest.mark.parametrize("name", ["kafka-python", "aiokafka"])
@@ -149,6 +150,7 @@ def offsets(clients: ClientCluster, topic: str, time: str = "latest") -> list[in
 
 
 def test_kafka_topics(clients: ClientCluster, managed: str) -> None:
+    clients.stage.wait_for_isr(managed, 3)
     said = clients.tool(TOPICS, "--describe", "--topic", managed)
     assert "PartitionCount: 4\tReplicationFactor: 3" in said
     assert len(re.findall(r"Isr: \d,\d,\d", said)) == 4
@@ -173,14 +175,17 @@ def test_kafka_configs(clients: ClientCluster, managed: str) -> None:
     assert "InvalidConfigurationException" in clients.tool(CONFIG_TOOL, *wrong, code=1)
     clients.alter("brokers", "1", "log.retention.ms=70000000")
     of_broker = ("--entity-type", "brokers", "--entity-name", "1")
-    said = clients.tool(CONFIG_TOOL, "--describe", *of_broker)
-    assert "DYNAMIC_BROKER_CONFIG:log.retention.ms=70000000" in said
+    # The broker applies it to itself a moment after its metadata have it.
+    eventually(
+        lambda: clients.tool(CONFIG_TOOL, "--describe", *of_broker),
+        until=lambda said: "DYNAMIC_BROKER_CONFIG:log.retention.ms=70000000" in said,
+    )
     said = clients.tool(CONFIG_TOOL, "--describe", "--all", *of_broker)
     assert "STATIC_BROKER_CONFIG:broker.rack=rack-a" in said
 
 
 def test_kafka_consumer_groups(clients: ClientCluster, managed: str) -> None:
-    group, limit = "managed-group", ("--max-messages", "100", "--timeout-ms", "30000")
+    group, limit = "managed-group", ("--max-messages", "100", "--timeout-ms", "120000")
     read = ("--topic", managed, "--group", group, "--from-beginning")
     clients.tool(f"{TOOLS}.consumer.ConsoleConsumer", *read, *limit)
     assert re.search(rf"^{group} +Empty", clients.tool(GROUPS, "--list", "--state"), re.MULTILINE)
@@ -261,10 +266,12 @@ def test_kafka_reassign_partitions_and_leader_election(
     clients.stage.wait_until_moved()
     assert clients.tool(REASSIGN, *file, "--verify").count("is completed.") == 3
     assert "No partition reassignments found." in clients.tool(REASSIGN, "--list")
+    clients.settle()
     said = clients.tool(TOPICS, "--describe", "--topic", managed)
     assert "throttled" not in said
     every = ("--election-type", "preferred", "--all-topic-partitions")
     clients.tool(f"{TOOLS}.LeaderElectionCommand", *every)
+    clients.settle()
     partitions = clients.stage.partitions(managed)
     assert [one["replicas"] for one in partitions[:3]] == [move["replicas"] for move in moves]
     assert [one["leader"] for one in partitions[:3]] == [3, 1, 2]
