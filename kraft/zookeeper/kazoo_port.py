@@ -76,6 +76,8 @@ class KazooPort:
             creates_chroot=creates_chroot,
         )
         self._closed = threading.Event()
+        #: Held while the client is replaced or closed: kazoo fails if two threads close one.
+        self._replacing = threading.Lock()
         self._reports: dict[str, Callable[[Any], None]] = {}
         self._client: KazooClient
         self._expired: threading.Event
@@ -149,12 +151,16 @@ class KazooPort:
             ]
 
     def renew(self) -> None:
-        close_client(self._client)
-        self._connect()
+        with self._replacing:
+            if self._closed.is_set():
+                raise ZkSessionExpiredError("the connection to ZooKeeper was closed")
+            close_client(self._client)
+            self._connect()
 
     def close(self) -> None:
         self._closed.set()
-        close_client(self._client)
+        with self._replacing:
+            close_client(self._client)
 
     # -- one operation
 
