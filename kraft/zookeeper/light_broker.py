@@ -1,8 +1,9 @@
 """A light broker of the ZooKeeper era: it registers, obeys the controller, and stores no records.
 
 It answers LeaderAndIsr, UpdateMetadata and StopReplica over a real socket as a broker of Kafka 1.1
-does. Where it leads, live replicas join the ISR at once, as if they had caught up: it writes the
-partition's state and a notification, as leaders do.
+or 0.8.2 does. Where it leads, live replicas join the ISR at once, as if they had caught up, and
+dead ones leave it, as if they had fallen behind: it writes the partition's state and a
+notification, as leaders do. (0.8 has no notifications: their parent is missing there.)
 """
 
 from __future__ import annotations
@@ -149,7 +150,7 @@ class ZkLightBroker:
             response = self._obey(request)
             # Only now: after LeaderAndIsr the live brokers may still be those of before.
             if not response.error and isinstance(request, UpdateMetadata):
-                self._extend_isrs(request.partitions)
+                self._adjust_isrs(request.partitions)
         return encode_response(request, version, response)
 
     def _obey(self, request: BrokerRequest) -> BrokerResponse:
@@ -181,18 +182,22 @@ class ZkLightBroker:
                         self.replicas.pop(key, None)
         return BrokerResponse(0, codes)
 
-    def _extend_isrs(self, keys: Iterable[PartitionKey]) -> None:
-        """Add live replicas to the ISRs of those partitions that this broker leads."""
+    def _adjust_isrs(self, keys: Iterable[PartitionKey]) -> None:
+        """Add live replicas to the ISRs of those partitions that this broker leads; drop dead ones.
+
+        The controller drops them too, but this broker may have added one after that.
+        """
         wanted: dict[PartitionKey, PartitionStateZnode] = {}
         for key in keys:
             update = self.replicas.get(key)
             if update is None or update.leadership.leader != self.id:
                 continue
             known = update.leadership
-            joining = [one for one in update.replicas if one in self._live and one not in known.isr]
-            if joining:
+            isr = [one for one in known.isr if one in self._live or one == self.id]
+            isr += [one for one in update.replicas if one in self._live and one not in known.isr]
+            if tuple(isr) != known.isr:
                 wanted[key] = PartitionStateZnode(
-                    self.id, known.leader_epoch, (*known.isr, *joining), known.controller_epoch
+                    self.id, known.leader_epoch, tuple(isr), known.controller_epoch
                 )
         if not wanted:
             return

@@ -1,10 +1,12 @@
-"""A whole cluster of 2018 over real sockets: ZooKeeper, kraft's controllers and light brokers."""
+"""A whole cluster over real sockets: ZooKeeper, kraft's controllers and light brokers."""
 
 from __future__ import annotations
 
+import json
 import random
 import signal
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -12,11 +14,17 @@ from kazoo.client import KazooClient
 
 from kraft.zookeeper import znodes
 from kraft.zookeeper.administration import ZkAdmin
+from kraft.zookeeper.broker_channels import SocketChannels
+from kraft.zookeeper.broker_requests import LeaderAndIsr, PartitionUpdate, UpdateMetadata
+from kraft.zookeeper.context import Leadership
 from kraft.zookeeper.controller_node import ZkControllerNode
+from kraft.zookeeper.controller_rpcs import VERSIONS_0_8, VERSIONS_1_1, RequestVersions
 from kraft.zookeeper.kazoo_port import KazooPort
 from kraft.zookeeper.light_broker import ZkLightBroker
-from kraft.zookeeper.port import CreateZnode, DeleteZnode
+from kraft.zookeeper.port import CreateZnode, DeleteZnode, GetZnode
 from kraft.zookeeper.server import LocalZooKeeper, ZooKeeperAddress
+from kraft.zookeeper.settings import ZkControllerSettings, ZkEra
+from kraft.zookeeper.znodes import BrokerZnode, ListenerAddress, PartitionStateZnode
 from tests.harness.commands import Foreground, eventually, kraft
 
 pytestmark = pytest.mark.interop
@@ -35,10 +43,24 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalZooKeeper]
 class ZkCluster:
     """Candidates from 1001 on and light brokers from 1 on, in a chroot of their own."""
 
-    def __init__(self, server: LocalZooKeeper, chroot: str, controllers: int, brokers: int) -> None:
+    def __init__(
+        self,
+        server: LocalZooKeeper,
+        chroot: str,
+        controllers: int,
+        brokers: int,
+        era: ZkEra = ZkEra.V2018,
+    ) -> None:
+        self.era = era
         self.address = ZooKeeperAddress.parse(f"{server.endpoint}/{chroot}")
         self.controllers = [
-            ZkControllerNode(1001 + index, self.address, session_timeout_ms=SESSION_MS)
+            ZkControllerNode(
+                1001 + index,
+                self.address,
+                era=era,
+                settings=ZkControllerSettings(),
+                session_timeout_ms=SESSION_MS,
+            )
             for index in range(controllers)
         ]
         self.brokers = {
@@ -85,14 +107,14 @@ class ZkCluster:
         eventually(settled)
 
 
-@pytest.fixture
+@pytest.fixture(params=ZkEra)
 def cluster(
     server: LocalZooKeeper, request: pytest.FixtureRequest
 ) -> Iterator[Callable[[int, int], ZkCluster]]:
     made: list[ZkCluster] = []
 
     def make(controllers: int, brokers: int) -> ZkCluster:
-        made.append(ZkCluster(server, request.node.name, controllers, brokers))
+        made.append(ZkCluster(server, request.node.name, controllers, brokers, request.param))
         return made[-1].__enter__()
 
     yield make
@@ -117,6 +139,8 @@ def test_brokers_obey_and_a_successor_knows_all(
         lambda: acting(running), until=lambda found: found is not None and found[0] is not first
     )
     assert epoch == 2
+    # A broker that ends while it loads stays in ISRs: its leader would have to remove it.
+    eventually(lambda: running.known() == {2, 3})
     # After a controlled shutdown the partitions have other leaders already.
     running.brokers[2].stop()
     running.await_isr({3}, "t")
@@ -167,6 +191,43 @@ def test_a_reassignment_moves_replicas(cluster: Callable[[int, int], ZkCluster])
             == {key: set(ids) for key, ids in wanted.items()}
         )
     )
+
+
+@pytest.mark.parametrize("versions", [VERSIONS_0_8, VERSIONS_1_1])
+def test_a_light_leader_adds_live_replicas_and_drops_dead_ones(
+    server: LocalZooKeeper, request: pytest.FixtureRequest, versions: RequestVersions
+) -> None:
+    """Without a controller: one that removed a dead broker would see it added again."""
+    address = ZooKeeperAddress.parse(f"{server.endpoint}/{request.node.name}")
+    with ExitStack() as stack:
+        port = KazooPort(address, creates_chroot=True)
+        stack.callback(port.close)
+        state = PartitionStateZnode(1, 0, (1,), 1)
+        folders = ("/brokers", "/brokers/ids", "/brokers/topics", znodes.topic_path("t"))
+        folders += (znodes.partitions_path("t"), znodes.partition_path("t", 0))
+        port.run([CreateZnode(path) for path in folders])
+        port.run([CreateZnode(znodes.state_path("t", 0), state.encode())])
+        broker = ZkLightBroker(1, address)
+        broker.start()
+        stack.callback(broker.kill)
+        host, _, number = broker.endpoint.partition(":")
+        first = BrokerZnode(1, (ListenerAddress(host, int(number)),))
+        second = BrokerZnode(2, (ListenerAddress(host, 1),))
+        channels = SocketChannels(1001, lambda *answer: None, versions)
+        stack.callback(channels.stop)
+        channels.set_brokers({1: first})
+        update = PartitionUpdate(Leadership(1, 0, (1,), 1, 0), (1, 2))
+        channels.send(1, LeaderAndIsr(1001, 1, {("t", 0): update}, [first]))
+        for live, isr in (([first, second], (1, 2)), ([first], (1,)), ([second], (1, 2))):
+            channels.send(1, UpdateMetadata(1001, 1, {("t", 0): update}, live))
+            eventually(
+                lambda isr=isr: (  # type: ignore[misc]
+                    PartitionStateZnode.decode(
+                        port.run([GetZnode(znodes.state_path("t", 0))])[0].data, "t"
+                    ).isr
+                    == isr
+                )
+            )
 
 
 def test_a_restart_of_zookeeper_loses_no_watch(tmp_path: Path) -> None:
@@ -228,11 +289,12 @@ def test_electors_race(cluster: Callable[[int, int], ZkCluster], server: LocalZo
     eventually(lambda: sum(one.is_active for one in running.controllers) == 1)
 
 
-def test_the_command_runs_a_cluster(tmp_path: Path) -> None:
-    command = Foreground(
-        ("zk", "up", "--brokers", 3, "--controllers", 2, "--json"), tmp_path / "err", is_typed=True
-    )
+@pytest.mark.parametrize("era", ZkEra)
+def test_the_command_runs_a_cluster(era: ZkEra, tmp_path: Path) -> None:
+    options = ("--brokers", 3, "--controllers", 2, "--era", era, "--json")
+    command = Foreground(("zk", "up", *options), tmp_path / "err", is_typed=True)
     started = command.announced()
+    assert started["era"] == era
     assert (started["controllerId"], started["controllerEpoch"]) == (1001, 1)
     assert [one["nodeId"] for one in started["brokers"]] == [1, 2, 3]
     zookeeper = ("--zookeeper", started["zookeeper"])
@@ -249,6 +311,8 @@ def test_the_command_runs_a_cluster(tmp_path: Path) -> None:
     opened = kraft("open", f"zookeeper://{started['zookeeper']}")
     assert (opened.returncode, opened.stdout) == (1, "")
     assert opened.stderr.startswith("error: /brokers/topics/demo has no topic_id: brokers from 2.8")
+    shown = kraft("zk", "controller", "--json", *zookeeper)
+    assert json.loads(shown.stdout)["era"] == era
     assert command.process.stdin is not None
     command.process.stdin.write("stop 1001\nstop 9\nstatus\n")
     command.process.stdin.flush()
