@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from types import TracebackType
 
@@ -13,7 +13,7 @@ from kraft.errors import InvalidArgumentError, NotControllerError, ZooKeeperErro
 from kraft.zookeeper import znodes
 from kraft.zookeeper.broker_requests import LeaderAndIsr, StopReplica, UpdateMetadata
 from kraft.zookeeper.era_0_8.controller import ListenerController
-from kraft.zookeeper.events import ControlledShutdown
+from kraft.zookeeper.events import ControlledShutdown, Startup
 from kraft.zookeeper.port import CreateZnode, GetZnode, ZkOperation
 from kraft.zookeeper.settings import SETTINGS_0_8, ZkControllerSettings, ZkEra
 from kraft.zookeeper.states import PartitionKey
@@ -231,9 +231,13 @@ def test_a_shutdown_that_is_refused(cluster: SimulatedZkCluster) -> None:
 
 
 class CountingLock:
-    """The controller's lock, and how often it was taken while it was free."""
+    """The controller's lock, and how often it was taken while it was free.
 
-    def __init__(self) -> None:
+    ``on_free`` is called when it is free again.
+    """
+
+    def __init__(self, on_free: Callable[[], None] = lambda: None) -> None:
+        self.on_free = on_free
         self.lock = threading.RLock()
         self.depth = 0
         self.taken = 0
@@ -248,6 +252,8 @@ class CountingLock:
     ) -> None:
         self.depth -= 1
         self.lock.release()
+        if self.depth == 0:
+            self.on_free()
 
 
 def test_the_lock_is_free_between_partitions() -> None:
@@ -271,6 +277,23 @@ def test_the_lock_is_free_between_partitions() -> None:
     # The rebalance looks once, then elects one partition after the other.
     assert [cluster.state("t", partition).leader for partition in range(10)] == [1] * 10
     assert lock.taken - before >= 1 + 10
+
+
+def test_a_shutdown_ends_when_the_controller_resigns_meanwhile() -> None:
+    """Else a broker that still leads partitions would be told that it may stop."""
+    cluster = started()
+    cluster.create_topic("t", {partition: [1, 2] for partition in range(10)})
+    found = active(cluster)
+
+    def resign() -> None:
+        if lock.taken == 5:
+            found.step_down()
+
+    lock = CountingLock(resign)
+    found._lock = lock  # type: ignore[assignment]
+    with pytest.raises(NotControllerError, match="controller 101 is not active"):
+        found.shut_down_broker(1)
+    assert [cluster.state("t", partition).leader for partition in range(10)] == [2] * 4 + [1] * 6
 
 
 def test_an_error_in_a_shutdown_makes_it_resign(cluster: SimulatedZkCluster) -> None:
@@ -455,6 +478,27 @@ def test_an_election_that_is_lost_names_the_winner() -> None:
     cluster.run()
     assert cluster.controllers[0].active_controller_id == 7
     assert not cluster.controllers[0].is_active
+
+
+def test_an_election_that_is_lost_to_a_znode_that_vanishes_goes_on() -> None:
+    cluster = SimulatedZkCluster(era=ZkEra.V0_8)
+    winner = cluster.server.connect()
+    seen: list[str] = []
+
+    def race(operations: Sequence[object]) -> None:
+        (operation,) = operations
+        if isinstance(operation, CreateZnode) and operation.is_ephemeral and not seen:
+            winner.run([CreateZnode(znodes.CONTROLLER, b'{"brokerid":7}', is_ephemeral=True)])
+            seen.append("created")
+        elif isinstance(operation, GetZnode) and seen == ["created"]:
+            winner.close()
+            seen.append("gone")
+
+    cluster.sessions[0].before_run = race
+    # The watch's event is not needed: the election itself tries again.
+    cluster.controllers[0].process(Startup())
+    assert seen == ["created", "gone"]
+    assert cluster.controllers[0].is_active
 
 
 @pytest.mark.parametrize("era", ZkEra)
