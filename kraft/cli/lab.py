@@ -15,6 +15,7 @@ from kraft.cli.exit_codes import EPILOG, FAILED, FOUND, INTERRUPTED
 from kraft.cli.fleet import FleetOptions
 from kraft.cli.fleet_cost import fleet_calibrate, fleet_cost
 from kraft.cli.fleet_reports import fleet_report, fleet_scaling
+from kraft.cli.lab_compare import compare
 from kraft.cli.option_groups import takes_groups
 from kraft.cli.options import JsonOption
 
@@ -41,6 +42,7 @@ app.command("fleet-report", epilog=EPILOG)(fleet_report)
 app.command("fleet-scaling", epilog=EPILOG)(fleet_scaling)
 app.command("fleet-calibrate", epilog=EPILOG)(fleet_calibrate)
 app.command("fleet-cost", epilog=EPILOG)(fleet_cost)
+app.command("compare", epilog=EPILOG)(compare)
 
 
 @app.command("million", epilog=EPILOG)

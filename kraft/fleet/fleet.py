@@ -361,23 +361,28 @@ class Fleet:
 
     def kill(self, ids: Sequence[int]) -> Loss:
         """Kill brokers; return what becomes of their partitions."""
-        self._token += 1
         with self._lock:
             now = time.monotonic()
             self._lost_at |= dict.fromkeys(set(ids) - self.down, now)
             self.down |= set(ids)
             self.unfenced -= set(ids)
+        return self._watch(ids, now, do="die")
+
+    def stop(self, ids: Collection[int]) -> Loss:
+        """Begin the controlled shutdown of brokers; return what becomes of their partitions."""
+        return self._watch(ids, time.monotonic(), do="stop")
+
+    def _watch(self, ids: Collection[int], begun_s: float, *, do: str) -> Loss:
+        """Send a command to brokers, and let all processes watch the partitions that they lead."""
+        self._token += 1
+        with self._lock:
             watching = self.watching
-            loss = Loss(self._token, now, frozenset(each.number for each in watching))
+            loss = Loss(self._token, begun_s, frozenset(each.number for each in watching))
             self._losses[self._token] = loss
-        self._send(ids, do="die")
+        self._send(ids, do=do)
         for process in watching:
             process.send(do="watch", token=loss.token, brokers=sorted(ids))
         return loss
-
-    def stop(self, ids: Collection[int]) -> None:
-        """Begin the controlled shutdown of brokers."""
-        self._send(ids, do="stop")
 
     def set_lagging(self, ids: Collection[int], *, is_lagging: bool) -> None:
         """Let the replicas of brokers fall behind, or keep up again."""

@@ -30,7 +30,7 @@ from kraft.server.storage.format import FormatRequest, format_storage
 _LEADER_TIMEOUT_S = 120.0
 _LEADER_POLL_S = 0.1
 #: The version in the name of a jar that every release has.
-_VERSION = re.compile(r"kafka-clients-(\d+\.\d+\.\d+)\.jar$")
+_VERSION = re.compile(r"kafka-clients-(\d+(?:\.\d+){2,3})\.jar$")
 
 
 class OwnQuorum:
@@ -156,7 +156,7 @@ class KafkaQuorum(OwnQuorum):
         jars, version = kafka_jars(home)
         self.label = f"kafka-{version}"
         self._command = [
-            _java(),
+            kafka_java(),
             *(f"-Xmx{heap}", f"-Xms{heap}", "-server", "-XX:+UseG1GC"),
             *("-XX:MaxGCPauseMillis=20", "-XX:InitiatingHeapOccupancyPercent=35"),
             *("-XX:+ExplicitGCInvokesConcurrent", "-XX:MaxInlineLevel=15"),
@@ -207,11 +207,12 @@ def kafka_jars(home: Path | None) -> tuple[Path, str]:
     raise InvalidConfigError(f"{given} holds no release of Apache Kafka: no kafka-clients-*.jar")
 
 
-def _java() -> str:
+def kafka_java() -> str:
+    """Return the command of Java, from JAVA_HOME or PATH. Raises MissingJavaError."""
     home = os.environ.get("JAVA_HOME")
     found = str(Path(home, "bin", "java")) if home else shutil.which("java")
     if found is None or not Path(found).exists():
         raise MissingJavaError(
-            "Apache Kafka's controllers need Java 17 or newer: put java on PATH, or set JAVA_HOME"
+            "Apache Kafka needs Java 17 or newer: put java on PATH, or set JAVA_HOME"
         )
     return found

@@ -69,7 +69,7 @@ _MEASURES = {
 }
 _MILLISECOND = 1e-3
 #: pytest-benchmark's readers reject times that are not above zero.
-_SHORTEST_S = 1e-6
+SHORTEST_S = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,40 +175,53 @@ def benchmark_document(
     for (step, name), given in values.items():
         is_step = name == "step_ended"
         factor = 1.0 if is_step else _MILLISECOND
-        data = [max(value * factor, _SHORTEST_S) for value in given]
+        data = [max(value * factor, SHORTEST_S) for value in given]
         measure = "seconds" if is_step else _MEASURES[name]
-        benchmarks.append(_benchmark(f"{step}_{measure}", run, params, data))
-    return {
-        "machine_info": run.machine,
-        "commit_info": {
-            "id": run.kraft_version,
-            "time": run.started_at,
-            "author_time": run.started_at,
-            "dirty": False,
-            "project": "kraft-fleet",
-            "branch": run.quorum,
-        },
-        "benchmarks": benchmarks,
-        "datetime": run.started_at,
-        "version": "5.1.0",
-    }
+        benchmarks.append(
+            benchmark_entry(
+                f"{step}_{measure}",
+                suite="fleet",
+                group=run.scenario,
+                params=params,
+                data=data,
+                extra_info={
+                    "run": run.run,
+                    "seed": run.seed,
+                    "p99": percentile(sorted(data), 0.99),
+                    "worst": max(data),
+                },
+            )
+        )
+    return benchmark_results(
+        benchmarks,
+        machine=run.machine,
+        started_at=run.started_at,
+        project="kraft-fleet",
+        branch=run.quorum,
+    )
 
 
-def _benchmark(
-    name: str, run: FleetRun, params: Mapping[str, Any], data: Sequence[float]
+def benchmark_entry(
+    name: str,
+    *,
+    suite: str,
+    group: str,
+    params: Mapping[str, Any],
+    data: Sequence[float],
+    extra_info: Mapping[str, Any],
 ) -> dict[str, Any]:
+    """Return one measure, in seconds, in the form of pytest-benchmark's ``benchmarks``."""
     ordered = sorted(data)
     quartiles = statistics.quantiles(ordered, n=4) if len(ordered) > 1 else [ordered[0]] * 3
-    p99 = percentile(ordered, 0.99)
     mean = statistics.fmean(ordered)
     shown = "-".join(str(value) for value in params.values())
     return {
-        "group": run.scenario,
+        "group": group,
         "name": f"{name}[{shown}]",
-        "fullname": f"fleet/{run.scenario}::{name}[{shown}]",
+        "fullname": f"{suite}/{group}::{name}[{shown}]",
         "params": dict(params),
         "param": shown,
-        "extra_info": {"run": run.run, "seed": run.seed, "p99": p99, "worst": ordered[-1]},
+        "extra_info": dict(extra_info),
         "options": {},
         "stats": {
             "min": ordered[0],
@@ -225,4 +238,29 @@ def _benchmark(
             "iterations": 1,
             "data": list(data),
         },
+    }
+
+
+def benchmark_results(
+    benchmarks: Sequence[Mapping[str, Any]],
+    *,
+    machine: Mapping[str, Any],
+    started_at: str,
+    project: str,
+    branch: str,
+) -> dict[str, Any]:
+    """Return a document of pytest-benchmark with these entries."""
+    return {
+        "machine_info": dict(machine),
+        "commit_info": {
+            "id": VERSION,
+            "time": started_at,
+            "author_time": started_at,
+            "dirty": False,
+            "project": project,
+            "branch": branch,
+        },
+        "benchmarks": list(benchmarks),
+        "datetime": started_at,
+        "version": "5.1.0",
     }

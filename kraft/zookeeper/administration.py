@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from kraft._core.decide.placement import JavaRandom, PlacementSpec, StripedPlacer, UsableBroker
@@ -96,9 +96,16 @@ class ZkAdmin:
         return described
 
     def create(
-        self, topic: str, partitions: int, replication_factor: int, *, seed: int | None = None
+        self,
+        topic: str,
+        partitions: int,
+        replication_factor: int,
+        *,
+        seed: int | None = None,
+        brokers: Collection[int] | None = None,
     ) -> dict[int, tuple[int, ...]]:
-        """Create a topic on the registered brokers; return its assignment.
+        """Create a topic on the registered brokers, or on those of ``brokers``; return its
+        assignment.
 
         ``seed`` makes the placement repeatable. Raises InvalidTopicError,
         InvalidReplicationFactorError, TopicAlreadyExistsError; ZooKeeperError where no broker or
@@ -110,7 +117,7 @@ class ZkAdmin:
             )
         if partitions < 1:
             raise InvalidArgumentError(f"a topic has 1 partition or more, not {partitions}")
-        assignment = self._place(partitions, replication_factor, seed)
+        assignment = self._place(partitions, replication_factor, seed, brokers)
         config = CreateZnode(znodes.config_path("topics", topic), znodes.encode_config({}))
         created = CreateZnode(znodes.topic_path(topic), TopicZnode(assignment).encode())
         results = self._port.multi([config, created])
@@ -128,13 +135,22 @@ class ZkAdmin:
         return assignment
 
     def _place(
-        self, partitions: int, replication_factor: int, seed: int | None
+        self,
+        partitions: int,
+        replication_factor: int,
+        seed: int | None,
+        wanted: Collection[int] | None,
     ) -> dict[int, tuple[int, ...]]:
-        brokers = self._tree.brokers()
+        brokers = {
+            id: broker
+            for id, broker in self._tree.brokers().items()
+            if wanted is None or id in wanted
+        }
         if not 1 <= replication_factor <= len(brokers):
+            which = "registered" if wanted is None else "registered of those that may be used"
             raise InvalidReplicationFactorError(
                 f"a replication factor of {replication_factor} is not possible: "
-                f"{len(brokers)} brokers are registered"
+                f"{len(brokers)} brokers are {which}"
             )
         usable = [UsableBroker(id, broker.rack) for id, broker in brokers.items()]
         java_seed = random.getrandbits(48) if seed is None else seed

@@ -9,9 +9,11 @@ notification, as leaders do. (0.8 has no notifications: their parent is missing 
 from __future__ import annotations
 
 import socket
+import struct
 import threading
 import time
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
 from kraft.errors import CorruptRecordError, ZooKeeperError
@@ -20,6 +22,7 @@ from kraft.protocol.headers import read_response_header, request_frame
 from kraft.server.local_quorum import LOOPBACK
 from kraft.zookeeper import znodes
 from kraft.zookeeper.broker_requests import (
+    LEADER_DURING_DELETE,
     BrokerRequest,
     BrokerResponse,
     LeaderAndIsr,
@@ -51,8 +54,33 @@ _STALE_CONTROLLER_EPOCH = 11
 _TIMEOUT_S = 30.0
 
 
+class RequestDecoder:
+    """Decodes requests for the brokers of one process: what all of them receive, once.
+
+    UpdateMetadata is the same bytes for every broker, and with many partitions most of their work.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._last: tuple[int, int, memoryview, BrokerRequest] | None = None
+
+    def __call__(self, key: int, version: int, body: memoryview) -> BrokerRequest:
+        """Return the request. Raises CorruptRecordError."""
+        with self._lock:
+            if self._last is not None and self._last[:3] == (key, version, body):
+                return self._last[3]
+            request = decode_request(key, version, body)
+            if isinstance(request, UpdateMetadata):
+                self._last = key, version, body, request
+            return request
+
+
 class ZkLightBroker:
-    """One broker. Keeps its replicas between `stop` and `start`."""
+    """One broker. Keeps its replicas between `stop` and `start`.
+
+    ``decode`` is `controller_rpcs.decode_request`, or a `RequestDecoder` that several brokers of a
+    process share. ``shutdown_version`` is that of ControlledShutdown: 0 for Kafka 0.8's controller.
+    """
 
     def __init__(
         self,
@@ -61,17 +89,29 @@ class ZkLightBroker:
         *,
         rack: str | None = None,
         session_timeout_ms: int = DEFAULT_SESSION_TIMEOUT_MS,
+        decode: Callable[[int, int, memoryview], BrokerRequest] = decode_request,
+        shutdown_version: int = 1,
     ) -> None:
         self.id = broker_id
         self._rack = rack
+        self._decode = decode
+        self._shutdown_version = shutdown_version
         self._connect = partial(KazooPort, address, session_timeout_ms=session_timeout_ms)
         self._lock = threading.Lock()
         #: The partitions that it has replicas of, as the controller last told.
         self.replicas: dict[PartitionKey, PartitionUpdate] = {}
         #: The partitions of the cluster that it could answer clients about.
         self.metadata: dict[PartitionKey, PartitionUpdate] = {}
+        #: How many of these each broker leads (-1: none does), and how many lack a replica in sync.
+        self.leader_counts: Counter[int] = Counter()
+        self.out_of_sync_count = 0
+        #: Called after each UpdateMetadata that was applied, in the thread of its connection.
+        self.on_metadata: Callable[[ZkLightBroker], None] = lambda broker: None
+        #: Called when ZooKeeper has ended the session, so that the broker is not registered.
+        self.on_expired: Callable[[ZkLightBroker], None] = lambda broker: None
         self.controller_epoch = 0
-        self._live: set[int] = set()
+        #: The brokers that the controller counts as live.
+        self.live_brokers: set[int] = set()
         self._server: RequestServer | None = None
         self._session: KazooPort
 
@@ -87,7 +127,9 @@ class ZkLightBroker:
 
     def start(self) -> None:
         """Listen and register. Raises ZooKeeperError if the id is registered already."""
+        self._forget_metadata()
         session = self._connect()
+        session.on_expired = lambda: self.on_expired(self)
         server = RequestServer(0, self._answer, name=f"broker-{self.id}")
         registration = BrokerZnode(
             self.id,
@@ -107,6 +149,13 @@ class ZkLightBroker:
                 f"broker {self.id} cannot register at {path}: {created.code.name}; it may be "
                 "registered in another session"
             )
+
+    def _forget_metadata(self) -> None:
+        """Begin with an empty cache of metadata, as a process that starts."""
+        with self._lock:
+            self.metadata.clear()
+            self.leader_counts.clear()
+            self.out_of_sync_count = 0
 
     def kill(self) -> None:
         """End at once; the session ends too, so that the controller sees it."""
@@ -133,24 +182,33 @@ class ZkLightBroker:
             address = inter_broker_address(BrokerZnode.decode(found.data, controller_id))
         if address is None:
             return
-        body = ControlledShutdownRequestData(broker_id=self.id).encode(1)
+        version = self._shutdown_version
+        body = ControlledShutdownRequestData(broker_id=self.id).encode(version)
+        if version == 0:
+            # The only request without a client id.
+            head = struct.pack(">ihhi", 8 + len(body), CONTROLLED_SHUTDOWN.key, version, 1)
+            request = head + body
+        else:
+            request = request_frame(CONTROLLED_SHUTDOWN, version, 1, f"{self.id}", body)
         with socket.create_connection((address.host, address.port), _TIMEOUT_S) as connection:
-            connection.sendall(request_frame(CONTROLLED_SHUTDOWN, 1, 1, f"{self.id}", body))
+            connection.sendall(request)
             frame = read_frame(connection)
             if frame is None:
                 raise CorruptRecordError(f"controller {controller_id} closed the connection")
-            _, position = read_response_header(frame, CONTROLLED_SHUTDOWN, 1)
-            ControlledShutdownResponseData.decode(frame, 1, position)
+            _, position = read_response_header(frame, CONTROLLED_SHUTDOWN, version)
+            ControlledShutdownResponseData.decode(frame, version, position)
 
     # -- the controller's requests
 
     def _answer(self, key: int, version: int, body: memoryview) -> bytes:
-        request = decode_request(key, version, body)
+        request = self._decode(key, version, body)
         with self._lock:
             response = self._obey(request)
             # Only now: after LeaderAndIsr the live brokers may still be those of before.
             if not response.error and isinstance(request, UpdateMetadata):
                 self._adjust_isrs(request.partitions)
+        if isinstance(request, UpdateMetadata):
+            self.on_metadata(self)
         return encode_response(request, version, response)
 
     def _obey(self, request: BrokerRequest) -> BrokerResponse:
@@ -170,17 +228,36 @@ class ZkLightBroker:
                     else:
                         codes[key] = _STALE_CONTROLLER_EPOCH
             case UpdateMetadata():
-                self._live = {broker.id for broker in request.live_brokers}
-                for key, update in request.partitions.items():
-                    if update.leadership.leader == -2:
-                        self.metadata.pop(key, None)
-                    else:
-                        self.metadata[key] = update
+                self.live_brokers = {broker.id for broker in request.live_brokers}
+                self._know(request.partitions)
             case StopReplica():
                 if request.delete:
                     for key in request.partitions:
                         self.replicas.pop(key, None)
         return BrokerResponse(0, codes)
+
+    def leads_out_of_sync(self) -> bool:
+        """Return whether it leads a partition that lacks a replica in sync."""
+        with self._lock:
+            return any(
+                update.leadership.leader == self.id
+                and len(update.leadership.isr) < len(update.replicas)
+                for update in self.replicas.values()
+            )
+
+    def _know(self, updates: Mapping[PartitionKey, PartitionUpdate]) -> None:
+        """Replace the metadata of these partitions, and count."""
+        metadata, leaders = self.metadata, self.leader_counts
+        for key, update in updates.items():
+            old = metadata.pop(key, None)
+            if old is not None:
+                leaders[old.leadership.leader] -= 1
+                self.out_of_sync_count -= len(old.leadership.isr) < len(old.replicas)
+            leader = update.leadership.leader
+            if leader != LEADER_DURING_DELETE:
+                metadata[key] = update
+                leaders[leader] += 1
+                self.out_of_sync_count += len(update.leadership.isr) < len(update.replicas)
 
     def _adjust_isrs(self, keys: Iterable[PartitionKey]) -> None:
         """Add live replicas to the ISRs of those partitions that this broker leads; drop dead ones.
@@ -193,8 +270,10 @@ class ZkLightBroker:
             if update is None or update.leadership.leader != self.id:
                 continue
             known = update.leadership
-            isr = [one for one in known.isr if one in self._live or one == self.id]
-            isr += [one for one in update.replicas if one in self._live and one not in known.isr]
+            isr = [one for one in known.isr if one in self.live_brokers or one == self.id]
+            isr += [
+                one for one in update.replicas if one in self.live_brokers and one not in known.isr
+            ]
             if tuple(isr) != known.isr:
                 wanted[key] = PartitionStateZnode(
                     self.id, known.leader_epoch, tuple(isr), known.controller_epoch
