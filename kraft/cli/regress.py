@@ -6,18 +6,36 @@ Exit codes are made for CI: 1 means a regression, so that bad input is 2, as wro
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kraft.cli import regress_bisect, regress_comment
-from kraft.cli.exit_codes import USAGE
+from kraft.cli import regress_bisect, regress_comment, regress_verdicts
 from kraft.cli.options import AsOfOption, JsonOption
+from kraft.cli.regress_options import (
+    BenchmarkOption,
+    BranchOption,
+    ClipOutliersOption,
+    DirtyOption,
+    FalseDiscoveryRateOption,
+    MachineOption,
+    MasterOption,
+    MaxPValueOption,
+    MinMagnitudeOption,
+    MinRunsOption,
+    ProjectOption,
+    RepositoryOption,
+    RulesOption,
+    StatisticOption,
+    WindowOption,
+    analysis_of,
+    refusing_bad_input,
+    rules_of,
+    scope_of,
+    settings_of,
+    share_of,
+)
 from kraft.cli.result_options import (
     BiggerOption,
     ColumnOption,
@@ -29,7 +47,7 @@ from kraft.cli.result_options import (
 
 if TYPE_CHECKING:
     from kraft.regression.commit_order import Scope
-    from kraft.regression.findings import Analysis, Comparison
+    from kraft.regression.findings import Comparison
     from kraft.regression.project_rules import ProjectRules
     from kraft.regression.settings import AnalysisSettings
     from kraft.regression.sources.conversion import ResultReading
@@ -37,8 +55,7 @@ if TYPE_CHECKING:
 #: A regression was found, by ``compare`` or with ``--fail``.
 REGRESSED = 1
 
-#: Below these sizes, this process is faster than starting Spark.
-_LOCAL_POINTS = 50_000
+#: Below this size, this process is faster than starting Spark.
 _LOCAL_BYTES = 128 << 20
 #: The default of `compare --threshold`.
 _THRESHOLD = 0.05
@@ -54,75 +71,15 @@ _EPILOG = (
 app = typer.Typer(add_completion=False, epilog=_EPILOG)
 app.command("bisect", epilog=regress_bisect.EPILOG)(regress_bisect.bisect)
 app.command("comment", epilog=regress_comment.EPILOG)(regress_comment.comment)
+for _command in (
+    regress_verdicts.accept,
+    regress_verdicts.expect,
+    regress_verdicts.watch,
+    regress_verdicts.reopen,
+    regress_verdicts.verdicts,
+):
+    app.command(epilog=regress_verdicts.EPILOG)(_command)
 
-BenchmarkOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="GLOB",
-        help="Only benchmarks that match this glob: function, Class::function or file::function; "
-        "* matches any text, ? any character. Default: all.",
-        show_default=False,
-    ),
-]
-MachineOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="GLOB", help="Only machines that match this glob. Default: all.", show_default=False
-    ),
-]
-StatisticOption = Annotated[
-    str,
-    typer.Option(
-        metavar="NAME", help="The statistic to analyse: min, median, mean, max, instructions."
-    ),
-]
-MasterOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="URL",
-        help="Compute on this Spark cluster: local[2], spark://host:7077. Default: this machine, "
-        "small inputs without Spark.",
-        show_default=False,
-    ),
-]
-ProjectOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="GLOB", help="Only projects that match this glob. Default: all.", show_default=False
-    ),
-]
-BranchOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="GLOB",
-        help="Only runs of branches that match this glob; '*' means all. Default: each project's "
-        "main branch (main, master, trunk, develop, else the one with most runs).",
-        show_default=False,
-    ),
-]
-RepositoryOption = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="DIR",
-        help="Order runs by the history of this git repository. Default: by the parent commits in "
-        "the results, commit time, run time.",
-        show_default=False,
-    ),
-]
-DirtyOption = Annotated[
-    bool,
-    typer.Option("--include-dirty", help="Include runs of trees with uncommitted changes."),
-]
-RulesOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--rules",
-        metavar="FILE",
-        help="Thresholds, units, directions and new names of benchmarks. Default: "
-        "kraft-regress.toml in --repository, or in this directory, if it exists.",
-        show_default=False,
-    ),
-]
 MarkdownOption = Annotated[
     Path | None,
     typer.Option(
@@ -160,51 +117,12 @@ def regress(
         ),
     ] = None,
     statistic: StatisticOption = "median",
-    max_p_value: Annotated[
-        float | None,
-        typer.Option(
-            metavar="P",
-            help="Ignore change points with a larger p-value than this. Default: 1e-5.",
-            show_default=False,
-        ),
-    ] = None,
-    min_magnitude: Annotated[
-        str | None,
-        typer.Option(
-            metavar="CHANGE",
-            help="Ignore changes smaller than this: 5% or 0.05. Default: that of --rules, else 0.",
-            show_default=False,
-        ),
-    ] = None,
-    window: Annotated[
-        int | None,
-        typer.Option(metavar="RUNS", help="Runs per window. Default: 50.", show_default=False),
-    ] = None,
-    min_runs: Annotated[
-        int | None,
-        typer.Option(
-            metavar="RUNS",
-            help="Skip series with fewer runs than this. Default: 8.",
-            show_default=False,
-        ),
-    ] = None,
-    clip_outliers: Annotated[
-        float | None,
-        typer.Option(
-            metavar="LIMIT",
-            help="Clip outliers to this number of robust standard deviations, for a machine with "
-            "occasional disturbances (recommended: 4). Default: no clipping.",
-            show_default=False,
-        ),
-    ] = None,
-    false_discovery_rate: Annotated[
-        float | None,
-        typer.Option(
-            metavar="RATE",
-            help="The allowed share of false changes among all reported. Default: 0.05.",
-            show_default=False,
-        ),
-    ] = None,
+    max_p_value: MaxPValueOption = None,
+    min_magnitude: MinMagnitudeOption = None,
+    window: WindowOption = None,
+    min_runs: MinRunsOption = None,
+    clip_outliers: ClipOutliersOption = None,
+    false_discovery_rate: FalseDiscoveryRateOption = None,
     size_param: Annotated[
         str | None,
         typer.Option(
@@ -229,7 +147,12 @@ def regress(
         ),
     ] = None,
     fail: Annotated[
-        bool, typer.Option("--fail", help="Exit with code 1 if a regression is reported.")
+        bool,
+        typer.Option(
+            "--fail",
+            help="Exit with code 1 if a regression is reported that no verdict covers (kraft "
+            "regress accept, expect, watch).",
+        ),
     ] = False,
     master: MasterOption = None,
     as_json: JsonOption = False,
@@ -258,13 +181,15 @@ def regress(
 
     output = Output(as_json=as_json)
     with refusing_bad_input():
-        ruled = _rules(rules, repository)
-        found = _analysis(
+        from kraft.regression.verdict_store import load_verdicts
+
+        ruled = rules_of(rules, repository)
+        found = analysis_of(
             store,
-            _settings(
+            settings_of(
                 statistic=statistic,
                 max_p_value=max_p_value,
-                min_magnitude=ruled.threshold if min_magnitude is None else _share(min_magnitude),
+                min_magnitude=ruled.threshold if min_magnitude is None else share_of(min_magnitude),
                 window=window,
                 min_runs=min_runs,
                 clip_outliers=clip_outliers,
@@ -277,8 +202,9 @@ def regress(
             since=since,
             size_param=size_param,
             kept_runs=0 if html is None else _PLOTTED_RUNS,
-            scope=_scope(project, branch, repository, include_dirty),
+            scope=scope_of(project, branch, repository, include_dirty),
             rules=ruled,
+            verdicts=load_verdicts(store),
         )
         if not found.series:
             _refuse_nothing(
@@ -303,11 +229,7 @@ def regress(
             for path in (html, markdown):
                 if path is not None:
                     output.note(f"wrote {path}")
-    from kraft.regression.findings import ChangeKind
-
-    kinds = {each.kind for each in found.change_points} | {each.kind for each in found.drifts}
-    kinds |= {each.kind for law in found.scaling for each in law.change_points}
-    if fail and ChangeKind.REGRESSION in kinds:
+    if fail and found.alarms:
         raise typer.Exit(REGRESSED)
 
 
@@ -401,9 +323,9 @@ def compare(
 
     output = Output(as_json=as_json)
     with refusing_bad_input():
-        settings = _settings(statistic=statistic, false_discovery_rate=false_discovery_rate)
-        ruled = _rules(rules, repository)
-        allowed = ruled.threshold if threshold is None else _share(threshold)
+        settings = settings_of(statistic=statistic, false_discovery_rate=false_discovery_rate)
+        ruled = rules_of(rules, repository)
+        allowed = ruled.threshold if threshold is None else share_of(threshold)
         allowed = _THRESHOLD if allowed is None else allowed
         reading = reading_of(
             format_name=format_name,
@@ -422,7 +344,7 @@ def compare(
             strict,
             reading,
             master,
-            _scope(project, branch, repository, include_dirty),
+            scope_of(project, branch, repository, include_dirty),
             ruled,
         )
         if markdown is not None:
@@ -441,39 +363,6 @@ def compare(
             show_comparison(compared, output.console)
     if any(each.is_regression for each in compared):
         raise typer.Exit(REGRESSED)
-
-
-def _analysis(store: str, settings: AnalysisSettings, master: str | None, **asked: Any) -> Analysis:
-    from kraft.regression.analysis import analyse_store
-    from kraft.regression.store import open_store
-
-    points = open_store(store, asked["version"]).points
-    if master is None and (points < _LOCAL_POINTS or find_spec("pyspark") is None):
-        return analyse_store(store, settings, **asked)
-    from kraft.spark.session import spark_session
-    from kraft.spark.tasks import SparkTasks
-
-    with spark_session(
-        master=master or "local[*]", app_name="kraft regress", progress=sys.stderr.isatty()
-    ) as spark:
-        return analyse_store(store, settings, tasks=SparkTasks(spark), **asked)
-
-
-def _scope(
-    project: str | None, branch: str | None, repository: Path | None, include_dirty: bool
-) -> Scope:
-    from kraft.regression.commit_order import Scope
-
-    return Scope(project, branch, include_dirty, repository)
-
-
-def _rules(path: Path | None, repository: Path | None) -> ProjectRules:
-    """Return the rules in the given file, else in that of the repository or this directory."""
-    from kraft.regression import project_rules
-
-    if path is not None:
-        return project_rules.load(path)
-    return project_rules.find(repository or Path())
 
 
 def _refuse_nothing(store: str, **given: str | None) -> None:
@@ -563,46 +452,5 @@ def _compared(
     return comparison.with_rules(compared, rules, settings, threshold), problems
 
 
-def _settings(**given: Any) -> AnalysisSettings:
-    """Return the given settings; those that are None keep their defaults."""
-    from kraft.regression.settings import AnalysisSettings
-
-    return AnalysisSettings(**{name: value for name, value in given.items() if value is not None})
-
-
-def _share(text: str) -> float:
-    """Return ``5%`` or ``0.05`` as a float."""
-    from kraft.errors import InvalidConfigError
-
-    try:
-        share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
-    except ValueError:
-        share = -1.0
-    if not 0 <= share < float("inf"):
-        raise InvalidConfigError(f"{text!r} is not a change: write 5% or 0.05")
-    return share
-
-
 def _write(path: Path, text: str) -> None:
     path.write_text(text, encoding="utf-8")
-
-
-@contextmanager
-def refusing_bad_input() -> Iterator[None]:
-    """Exit with `USAGE` for bad input, as 1 means a regression."""
-    from kraft.errors import KraftError
-
-    try:
-        yield
-    except BrokenPipeError:
-        raise
-    except ImportError as error:
-        extra = "spark" if (error.name or "").startswith(("pyspark", "py4j")) else "regress"
-        print(
-            f"error: this needs kraft[{extra}]: pip install 'kraft[{extra}]' ({error})",
-            file=sys.stderr,
-        )
-        raise typer.Exit(USAGE) from None
-    except (KraftError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        raise typer.Exit(USAGE) from None

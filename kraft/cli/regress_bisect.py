@@ -199,7 +199,7 @@ def bisect(
       kraft regress bisect --store results --repository . --old v1.2 --new main --confidence 99% --run ./bench.sh --json
     """  # noqa: E501  (help joins no lines: each paragraph is one)
     from kraft.cli.output import Output
-    from kraft.cli.regress import refusing_bad_input
+    from kraft.cli.regress_options import refusing_bad_input
 
     output = Output(as_json=as_json)
     with refusing_bad_input():

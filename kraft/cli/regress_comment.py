@@ -94,7 +94,7 @@ def comment(
       kraft regress comment comment.md --webhook https://hooks.example.org/T0/B1 --send
     """  # noqa: E501  (help joins no lines: each paragraph is one)
     from kraft.cli.output import Output
-    from kraft.cli.regress import refusing_bad_input
+    from kraft.cli.regress_options import refusing_bad_input
     from kraft.errors import InvalidRequestError
     from kraft.regression import publication
 

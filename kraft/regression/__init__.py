@@ -31,6 +31,9 @@ needs the packages of ``kraft[regress]``, and neither Spark nor Java.
 ``ruled_source``      any source of points with these rules applied
 ``bisection``         the commit of a change, and what to measure next; ``bisect_question`` asks,
                       ``measured_commits`` runs a command in a worktree
+``verdicts``, ``verdict_store``  what people said about changes, and the ledger of it
+``change_position``, ``verdict_matching``  the change to which a verdict belongs
+``verdict_choice``, ``verdict_text``  new verdicts; texts about them for the reports
 ``publication``       sends a report to GitHub or a webhook
 ``scaling``           how time grows with size, and whether that growth changed
 ``terminal``, ``html``, ``markdown``, ``json_report``  the reports

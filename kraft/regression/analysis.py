@@ -44,11 +44,15 @@ from kraft.regression.project_rules import ProjectRules
 from kraft.regression.settings import AnalysisSettings
 from kraft.regression.table_analysis import AnalysedSeries, Benchmark, benchmarks_with_sizes
 from kraft.regression.tasks import IN_PROCESS, TaskRunner
+from kraft.regression.verdict_matching import with_verdicts
+from kraft.regression.verdicts import VerdictLedger
 
 #: The main branch of every project.
 MAIN = Scope()
 #: Without a ``kraft-regress.toml``.
 NO_RULES = ProjectRules()
+#: Without verdicts of people.
+NO_VERDICTS = VerdictLedger()
 
 
 class AnalysisSource(Protocol):
@@ -95,6 +99,7 @@ def analyse_store(
     kept_runs: int = 0,
     scope: Scope = MAIN,
     rules: ProjectRules = NO_RULES,
+    verdicts: VerdictLedger = NO_VERDICTS,
     tasks: TaskRunner = IN_PROCESS,
 ) -> Analysis:
     """Return the findings of every history in a store.
@@ -106,7 +111,8 @@ def analyse_store(
     parameter of scaling laws. ``kept_runs`` limits the total runs of the histories that are kept
     for a report, largest changes first. ``scope`` selects projects and branches and the commit
     order; the default is each project's main branch. ``rules`` are those of the project's
-    ``kraft-regress.toml``. ``tasks`` runs the parts; its machines need access to the store.
+    ``kraft-regress.toml``. ``verdicts`` are those of people, from
+    `verdict_store.load_verdicts`. ``tasks`` runs the parts; its machines need access to the store.
 
     Raises StorageError if there is no store.
     """
@@ -115,7 +121,15 @@ def analyse_store(
     named = None if rules.rename else benchmark
     source = StoreSource(store, version=version, benchmark=named, machine=machine, tasks=tasks)
     return analyse_source(
-        source, settings, since, size_param, kept_runs, scope, rules, benchmark=benchmark
+        source,
+        settings,
+        since,
+        size_param,
+        kept_runs,
+        scope,
+        rules,
+        benchmark=benchmark,
+        verdicts=verdicts,
     )
 
 
@@ -128,6 +142,7 @@ def analyse_source(
     scope: Scope,
     rules: ProjectRules = NO_RULES,
     benchmark: str | None = None,
+    verdicts: VerdictLedger = NO_VERDICTS,
 ) -> Analysis:
     """Analyse any source; see `analyse_store`.
 
@@ -153,6 +168,15 @@ def analyse_source(
         key=lambda each: (each.key, each.size_param),
     )
     laws = multiple_testing.correct_laws(laws, settings)
+    findings, laws, expectations = with_verdicts(
+        findings,
+        laws,
+        verdicts,
+        order,
+        lambda keys: source.histories(keys, settings, ids),
+        rules,
+        settings.statistic,
+    )
     if since is not None:
         findings = tuple(_since(each, since) for each in findings)
         laws = [replace(each, change_points=_after(each.change_points, since)) for each in laws]
@@ -163,6 +187,7 @@ def analyse_source(
         scaling=tuple(laws),
         machines={name: machines[name] for name in sorted({each.key.machine for each in findings})},
         problems=(*left_out, *without_effect, *_problems(analysed, settings)),
+        expectations=expectations,
     )
 
 

@@ -16,12 +16,10 @@ import numpy as np
 
 from kraft.errors import InvalidRequestError
 from kraft.regression.bisection import ChangePosterior
+from kraft.regression.change_position import MARGIN_RUNS
 from kraft.regression.findings import Analysis, ChangeKind, ChangePoint, SeriesFinding
 from kraft.regression.points import Series, SeriesKey
 from kraft.regression.runs import STATISTIC_COLUMNS, BenchmarkRun
-
-#: A change point may be this many runs off (docs/regressions.md, "Steps found").
-MARGIN_RUNS = 2
 
 
 class FoundChange(NamedTuple):

@@ -12,6 +12,7 @@ from enum import StrEnum
 
 from kraft.regression.points import SECONDS, BenchmarkMetric, Series, SeriesKey
 from kraft.regression.settings import AnalysisSettings
+from kraft.regression.verdicts import AppliedVerdict, ExpectationOutcome
 
 
 class ChangeKind(StrEnum):
@@ -36,6 +37,12 @@ class Ratio:
     value: float
     low: float
     high: float
+
+
+def worsening_interval(change: ChangePoint | Drift) -> tuple[float, float]:
+    """Return the interval of how much worse a change made it: (1.08, 1.12) is 8 to 12 % slower."""
+    ends = [change.metric.worsening(end) for end in (change.ratio.low, change.ratio.high)]
+    return min(ends), max(ends)
 
 
 def _kind(ratio: Ratio, metric: BenchmarkMetric) -> ChangeKind:
@@ -65,6 +72,9 @@ class ChangePoint:
     p_value: float
     q_value: float  # p value corrected for all tests of the analysis
     metric: BenchmarkMetric = SECONDS
+    surely_old_run: str = ""  # the new level begins after this run
+    surely_new_run: str = ""  # and at this run at the latest (`change_position`)
+    verdict: AppliedVerdict | None = None
 
     @property
     def kind(self) -> ChangeKind:
@@ -103,6 +113,9 @@ class Drift:
     p_value: float
     q_value: float
     metric: BenchmarkMetric = SECONDS
+    surely_old_run: str = ""  # it begins after this run
+    surely_new_run: str = ""  # and ends at this run at the latest
+    verdict: AppliedVerdict | None = None
 
     @property
     def kind(self) -> ChangeKind:
@@ -212,6 +225,19 @@ class Analysis:
     scaling: tuple[ScalingLaw, ...] = ()
     machines: dict[str, str] | None = None  # machine -> description, JSON
     problems: tuple[str, ...] = ()  # skipped input, with reasons
+    expectations: tuple[ExpectationOutcome, ...] = ()  # of the series of this analysis
+
+    @property
+    def regressions(self) -> list[ChangePoint | Drift]:
+        """Return the change points, drifts and changes of exponents that are regressions."""
+        found: list[ChangePoint | Drift] = [*self.change_points, *self.drifts]
+        found += [point for law in self.scaling for point in law.change_points]
+        return [each for each in found if each.kind is ChangeKind.REGRESSION]
+
+    @property
+    def alarms(self) -> list[ChangePoint | Drift]:
+        """Return the regressions that no verdict covers."""
+        return [each for each in self.regressions if is_alarm(each)]
 
     @property
     def change_points(self) -> list[ChangePoint]:
@@ -230,3 +256,9 @@ class Analysis:
         """Return all changes of variance, largest increase of noise first."""
         found = [change for each in self.series for change in each.variance_changes]
         return sorted(found, key=lambda each: -each.noise_after / max(each.noise_before, 1e-300))
+
+
+def is_alarm(change: ChangePoint | Drift) -> bool:
+    """Return whether a change is a regression that no verdict covers."""
+    is_quiet = change.verdict is not None and change.verdict.is_quiet
+    return change.kind is ChangeKind.REGRESSION and not is_quiet

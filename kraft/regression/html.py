@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from kraft.regression import page_parts, plots, report_text
+from kraft.regression import page_parts, plots, report_text, verdict_text
 from kraft.regression.findings import (
     Analysis,
     ChangeKind,
@@ -58,6 +58,7 @@ class _Page:
         self.repository = report_text.Repository(repository_url) if repository_url else None
         self.names = report_text.Names.of(analysis)
         self.points = analysis.change_points
+        self.has_verdicts = verdict_text.has_verdict(self.points)
         self.data: dict[str, dict[str, Any]] = {}
         drawable = [each for each in analysis.series if each.series is not None and each.run_count]
         drawable.sort(key=lambda each: -max(each.worsenings, default=-1))
@@ -73,10 +74,21 @@ class _Page:
                 self.heading(),
                 self.changes(),
                 self.trends(
+                    "Expected changes",
+                    "What people said would change; a change that came is among the changes.",
+                    verdict_text.EXPECTATION_COLUMNS,
+                    [
+                        (each.key, verdict_text.expectation_cells(each))
+                        for each in (
+                            *verdict_text.missed(analysis),
+                            *verdict_text.awaited(analysis),
+                        )
+                    ],
+                ),
+                self.trends(
                     "Slow drifts",
                     "A value that changes slightly from run to run; no single run is responsible.",
-                    report_text.DRIFT_COLUMNS,
-                    [(each.key, report_text.drift_cells(each)) for each in analysis.drifts],
+                    *verdict_text.drift_table(analysis.drifts),
                 ),
                 self.trends(
                     "Changes of variance",
@@ -121,6 +133,9 @@ class _Page:
         if changed:
             steeper = any(map(report_text.is_steeper, self.laws))
             cards.insert(4, ("scaling changed", changed, "slower" if steeper else "faster"))
+        quiet = len(self.analysis.regressions) - len(self.analysis.alarms)
+        if quiet:
+            cards.insert(3, ("covered by verdicts", quiet, ""))
         if self.analysis.problems:
             problems = len(self.analysis.problems)
             cards.append((_plural("problem", problems), problems, ""))
@@ -154,6 +169,7 @@ class _Page:
         )
         head = [("benchmark", False), ("change", True), ("old → new", True), ("since", False)]
         head += [("commits", False), ("p", True), ("q", True)]
+        head += [("verdict", False)] if self.has_verdicts else []
         rows = "\n".join(self.change_row(point) for point in self.points[:MOST_ROWS])
         return (
             '<section class="overview">\n<h2>Changes</h2>\n<p class="quiet">Each change at '
@@ -184,6 +200,9 @@ class _Page:
             _cell(_text(report_text.p_text(point.p_value)), key=point.p_value),
             _cell(_text(report_text.p_text(point.q_value)), key=point.q_value),
         ]
+        if self.has_verdicts:
+            said = verdict_text.applied_text(point.verdict)
+            cells.append(_cell(_text(said), key=said))
         return f'<tr data-name="{_text(name)}">{"".join(cells)}</tr>'
 
     def trends(
@@ -295,7 +314,7 @@ class _Page:
             f"<span>since {report_text.time_text(point.time_us)}, run {point.index + 1}</span>"
             f"<span>{self.commits(point)}</span>"
             f'<span class="quiet">p {_text(report_text.p_text(point.p_value))}, '
-            f"q {_text(report_text.p_text(point.q_value))}</span></li>"
+            f"q {_text(report_text.p_text(point.q_value))}</span>{_said(point)}</li>"
         )
 
     def drift(self, drift: Drift) -> str:
@@ -308,7 +327,8 @@ class _Page:
             f"{report_text.change_word(drift.kind, drift.metric)}</strong><span>{interval}</span>"
             f"<span>{old} → {new}, {slope} per run</span><span>{start} to {end}, runs "
             f"{drift.start_index + 1}-{drift.end_index + 1}</span>"
-            f'<span class="commits">{commits}</span><span class="quiet">q {q}</span></li>'
+            f'<span class="commits">{commits}</span><span class="quiet">q {q}</span>'
+            f"{_said(drift)}</li>"
         )
 
     def variance_change(self, change: VarianceChange) -> str:
@@ -353,7 +373,7 @@ class _Page:
         name = self.names(law.key)
         changed = "<br>".join(
             f"{' → '.join(report_text.exponent_pair(point))} since "
-            f"{report_text.date_text(point.time_us)} {self.commits(point)}"
+            f"{report_text.date_text(point.time_us)} {self.commits(point)} {_said(point)}"
             for point in law.change_points
         )
         cells = [
@@ -443,6 +463,12 @@ def _tools(*, has_search: bool, has_axis: bool = False) -> str:
     )
     along = f"<fieldset><legend>Along</legend>{choices}</fieldset>"
     return f'<div class="tools">{search if has_search else ""}{along if has_axis else ""}</div>'
+
+
+def _said(change: ChangePoint | Drift) -> str:
+    """Return the verdict on a change; nothing without one."""
+    text = verdict_text.applied_text(change.verdict)
+    return f'<span class="badge">{_text(text)}</span>' if text else ""
 
 
 def _plural(word: str, number: int) -> str:

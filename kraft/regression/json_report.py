@@ -9,7 +9,9 @@ An analysis:
 ``settings``           the settings, by the names of `settings.AnalysisSettings`
 ``summary``            ``series``, ``changed``, ``too_little_data``, ``regressions``,
                        ``improvements``, ``drifts``, ``variance_changes``, ``scaling_changed``,
-                       ``ended``, ``began``, ``machines``, ``problems``: counts
+                       ``ended``, ``began``, ``machines``, ``problems``: counts; ``alarms``
+                       (regressions that no verdict covers, of drifts and scaling laws as well),
+                       ``did_not_come`` (expected changes)
 ``change_points``      all change points, worst regression first; see below
 ``drifts``             slow drifts, worst first; see below
 ``variance_changes``   changes of variance, largest increase first; see below
@@ -21,6 +23,8 @@ An analysis:
 ``scaling``            ``suite``, ``benchmark``, ``params``, ``machine``, ``size_param``, ``sizes``,
                        ``values``, ``exponent``, ``low``, ``high``, ``runs``, ``change_points``
 ``machines``           machine -> its description
+``expectations``       expected changes: the keys of a series, ``state`` ("awaited", "came", "did
+                       not come"), ``runs_since`` (since it was expected), ``verdict``
 ``problems``           skipped input with reasons: texts
 
 Every object with a ``machine`` also has ``project`` and ``branch``, null if unknown. Change points,
@@ -31,12 +35,23 @@ A change point: ``suite``, ``benchmark``, ``params``, ``machine``, ``statistic``
 ("regression" or "improvement"), ``index``, ``time``, ``run_before``, ``run_after``,
 ``commit_before``, ``commit_after``, ``same_commit``, ``count_before``, ``count_after``,
 ``mean_before``, ``mean_after``, ``stddev_before``, ``stddev_after``, ``ratio`` (``value``, ``low``,
-``high``), ``p_value``, ``q_value``. One of a scaling law has the statistic "exponent".
+``high``), ``p_value``, ``q_value``, ``surely_old_run`` and ``surely_new_run`` (the change begins
+after the one and at the other at the latest), ``verdict``: null, or the person's verdict with its
+``state`` ("accepted", "expected", "watched"; "worse than its verdict" and "no longer watched"
+are alarms). One of a scaling law has the statistic "exponent".
 
 A drift: ``suite``, ``benchmark``, ``params``, ``machine``, ``statistic``, ``kind``,
 ``start_index``, ``end_index``, ``start_time``, ``end_time``, ``run_start``, ``run_end``,
 ``commit_start``, ``commit_end``, ``ongoing`` (fewer than 10 runs since), ``mean_before``,
-``mean_after``, ``slope`` (relative change per run), ``ratio``, ``p_value``, ``q_value``.
+``mean_after``, ``slope`` (relative change per run), ``ratio``, ``p_value``, ``q_value``,
+``surely_old_run``, ``surely_new_run``, ``verdict``.
+
+A verdict: ``id``, ``kind`` ("accept", "expect", "watch", "reopen"), ``time``, ``by``, ``reason``,
+the keys of the series as it was named then, ``statistic``, ``size_param`` (of a scaling law, or
+null), ``direction`` ("regression" or "improvement"), ``run_before``, ``run_after``,
+``commit_before``, ``commit_after``, ``surely_old_run``, ``surely_new_run``, ``ratio``, ``limit``
+(the worsening that it covers, 1.2 is 20 %; null is any), ``within`` and ``within_unit`` ("runs" or
+"commits") of an expectation, ``until`` (of a watch, or null), ``replaces`` (an id, or null).
 
 A change of variance: ``suite``, ``benchmark``, ``params``, ``machine``, ``statistic``, ``index``,
 ``time``, ``run_before``, ``run_after``, ``commit_before``, ``commit_after``, ``noise_before``,
@@ -70,6 +85,7 @@ from kraft.regression.findings import (
     VarianceChange,
 )
 from kraft.regression.points import BenchmarkMetric, SeriesKey
+from kraft.regression.verdicts import AppliedVerdict, ExpectationState, Verdict
 
 
 def as_json(analysis: Analysis) -> dict[str, Any]:
@@ -91,6 +107,10 @@ def as_json(analysis: Analysis) -> dict[str, Any]:
             "ended": sum(each.ended for each in analysis.series),
             "began": sum(each.began for each in analysis.series),
             "machines": len({each.key.machine for each in analysis.series}),
+            "alarms": len(analysis.alarms),
+            "did_not_come": sum(
+                each.state is ExpectationState.DID_NOT_COME for each in analysis.expectations
+            ),
             "problems": len(analysis.problems),
         },
         "change_points": [_change_point(point) for point in points],
@@ -102,6 +122,15 @@ def as_json(analysis: Analysis) -> dict[str, Any]:
             machine: _parsed(description)
             for machine, description in (analysis.machines or {}).items()
         },
+        "expectations": [
+            {
+                **_key(each.key),
+                "state": each.state.value,
+                "runs_since": each.runs_since,
+                "verdict": verdict_as_json(each.verdict),
+            }
+            for each in analysis.expectations
+        ],
         "problems": list(analysis.problems),
     }
 
@@ -116,6 +145,45 @@ def comparison_as_json(comparisons: Sequence[Comparison]) -> dict[str, Any]:
         },
         "comparisons": [_comparison(each) for each in report_text.worst_first(comparisons)],
     }
+
+
+def verdict_as_json(verdict: Verdict) -> dict[str, Any]:
+    """Return a verdict as a value for `json.dumps`."""
+    ratio = None
+    if verdict.ratio is not None:
+        names = {"value": "ratio", "low": "ratio_low", "high": "ratio_high"}
+        ratio = {name: _number(getattr(verdict, field)) for name, field in names.items()}
+    return {
+        "id": verdict.id,
+        "kind": verdict.kind.value,
+        "time": report_text.iso_time(verdict.time_us) if verdict.time_us else None,
+        "by": verdict.author,
+        "reason": verdict.reason,
+        **_key(verdict.key),
+        "statistic": verdict.statistic,
+        "size_param": verdict.size_param,
+        "direction": (ChangeKind.REGRESSION if verdict.is_worse else ChangeKind.IMPROVEMENT).value,
+        "run_before": verdict.run_before,
+        "run_after": verdict.run_after,
+        "commit_before": verdict.commit_before,
+        "commit_after": verdict.commit_after,
+        "surely_old_run": verdict.surely_old_run,
+        "surely_new_run": verdict.surely_new_run,
+        "ratio": ratio,
+        "limit": _number(verdict.limit),
+        "within": verdict.within,
+        "within_unit": None
+        if verdict.within is None
+        else ("commits" if verdict.within_commits else "runs"),
+        "until": None if verdict.until_us is None else report_text.iso_time(verdict.until_us),
+        "replaces": verdict.replaces,
+    }
+
+
+def _applied(applied: AppliedVerdict | None) -> dict[str, Any] | None:
+    if applied is None:
+        return None
+    return {**verdict_as_json(applied.verdict), "state": applied.state.value}
 
 
 def _key(key: SeriesKey) -> dict[str, Any]:
@@ -155,6 +223,9 @@ def _change_point(point: ChangePoint) -> dict[str, Any]:
         "ratio": _ratio(point.ratio),
         "p_value": _number(point.p_value),
         "q_value": _number(point.q_value),
+        "surely_old_run": point.surely_old_run,
+        "surely_new_run": point.surely_new_run,
+        "verdict": _applied(point.verdict),
     }
 
 
@@ -179,6 +250,9 @@ def _drift(drift: Drift) -> dict[str, Any]:
         "ratio": _ratio(drift.ratio),
         "p_value": _number(drift.p_value),
         "q_value": _number(drift.q_value),
+        "surely_old_run": drift.surely_old_run,
+        "surely_new_run": drift.surely_new_run,
+        "verdict": _applied(drift.verdict),
     }
 
 

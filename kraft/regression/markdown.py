@@ -10,7 +10,7 @@ import html
 import re
 from collections.abc import Callable, Sequence
 
-from kraft.regression import report_text
+from kraft.regression import report_text, verdict_text
 from kraft.regression.findings import (
     Analysis,
     ChangeKind,
@@ -18,8 +18,10 @@ from kraft.regression.findings import (
     Comparison,
     ScalingLaw,
     SeriesOutcome,
+    is_alarm,
 )
 from kraft.regression.points import SeriesKey
+from kraft.regression.verdicts import ExpectationOutcome
 
 #: Limits of rows per table, tried in turn until the comment is short enough; the worst rows are
 #: kept and the others counted.
@@ -63,18 +65,27 @@ def _comment(analysis: Analysis, repository: report_text.Repository | None, most
         f"### Benchmarks: {report_text.verdict(analysis)}",
         _escaped(report_text.summary(analysis)),
     ]
-    blocks += _change_points(regressions, names, repository, most)
+    alarms = [point for point in regressions if is_alarm(point)]
+    quiet = [point for point in regressions if not is_alarm(point)]
+    blocks += _change_points(alarms, names, repository, most)
     blocks += _scaling_laws(changed, names, most)
     blocks += _trends(
-        report_text.DRIFT_COLUMNS,
-        [
-            (each.key, report_text.drift_cells(each))
-            for each in analysis.drifts
-            if each.kind is ChangeKind.REGRESSION
-        ],
+        *verdict_text.drift_table(
+            [each for each in analysis.drifts if each.kind is ChangeKind.REGRESSION]
+        ),
         names,
         most,
         "Slow drifts to slower",
+    )
+    missed, awaited = verdict_text.missed(analysis), verdict_text.awaited(analysis)
+    blocks += _expectations(missed, names, most, "Expected changes that did not come")
+    blocks += _folded(
+        f"{report_text.counted(len(quiet), 'regression')} covered by verdicts",
+        _change_points(quiet, names, repository, most),
+    )
+    blocks += _folded(
+        report_text.counted(len(awaited), "expected change"),
+        _expectations(awaited, names, most),
     )
     better = report_text.counted(len(improvements), "improvement")
     blocks += _folded(better, _change_points(improvements, names, repository, most))
@@ -165,6 +176,8 @@ def _change_points(
     several = len(names.machines) > 1
     columns = ["benchmark", *(["machine"] if several else [])]
     columns += ["change:", "interval:", "old:", "new:", "since", "commits", "q:"]
+    judged = verdict_text.has_verdict(points)
+    columns += ["verdict"] if judged else []
     rows = []
     for point in points:
         old, new = report_text.pair_text(
@@ -181,6 +194,7 @@ def _change_points(
                 report_text.date_text(point.time_us),
                 _commits(point, repository),
                 _escaped(report_text.p_text(point.q_value)),
+                *([_escaped(verdict_text.applied_text(point.verdict))] if judged else []),
             ]
         )
     return _table(columns, rows, most)
@@ -204,6 +218,13 @@ def _trends(
     ]
     blocks = _table(["benchmark", *(["machine"] if several else []), *columns], rows, most)
     return [f"**{title}**", *blocks] if title and blocks else blocks
+
+
+def _expectations(
+    found: Sequence[ExpectationOutcome], names: report_text.Names, most: int, title: str = ""
+) -> list[str]:
+    cells = [(each.key, verdict_text.expectation_cells(each)) for each in found]
+    return _trends(verdict_text.EXPECTATION_COLUMNS, cells, names, most, title)
 
 
 def _commits(point: ChangePoint, repository: report_text.Repository | None) -> str:
@@ -248,7 +269,7 @@ def _scaling_laws(laws: Sequence[ScalingLaw], names: report_text.Names, most: in
             _code(law.size_param),
             _escaped(report_text.exponent_text(law)),
             report_text.growth_text(law.exponent),
-            _escaped("; ".join(map(report_text.exponent_change_text, law.change_points))),
+            _escaped("; ".join(map(verdict_text.exponent_change_text, law.change_points))),
         ]
         for law in report_text.changed_first(laws)
     ]

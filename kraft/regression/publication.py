@@ -144,7 +144,8 @@ class Publication:
 def conclusion_of(markdown: str) -> Conclusion:
     """Return the conclusion that the title of a comment states."""
     title = markdown.strip().partition("\n")[0]
-    return Conclusion.SUCCESS if title.endswith("no regression") else Conclusion.FAILURE
+    is_quiet = title.endswith(("no regression", "no new regression"))
+    return Conclusion.SUCCESS if is_quiet else Conclusion.FAILURE
 
 
 def publish(

@@ -25,8 +25,10 @@ from kraft.regression.findings import (
     SeriesFinding,
     SeriesOutcome,
     VarianceChange,
+    is_alarm,
 )
 from kraft.regression.points import SECONDS, BenchmarkMetric, SeriesKey
+from kraft.regression.verdicts import ExpectationState
 
 #: Marks a change whose two sides measured one commit.
 SAME_CODE = "same code on both sides"
@@ -332,20 +334,31 @@ def summary(analysis: Analysis) -> str:
         )
     if analysis.drifts:
         parts.insert(2, counted(len(analysis.drifts), "slow drift"))
+    quiet = len(analysis.regressions) - len(analysis.alarms)
+    if quiet:
+        parts.append(f"{counted(quiet, 'regression')} covered by verdicts")
+    missed = sum(each.state is ExpectationState.DID_NOT_COME for each in analysis.expectations)
+    if missed:
+        expected = counted(missed, "expected change", "expected changes")
+        parts.append(f"{expected} did not come")
     if analysis.problems:
         parts.append(counted(len(analysis.problems), "problem"))
     return ", ".join(parts)
 
 
 def verdict(analysis: Analysis) -> str:
-    """Return ``3 regressions, 1 drift to slower, 1 scaling law steeper``, or ``no regression``."""
-    regressions = sum(point.kind is ChangeKind.REGRESSION for point in analysis.change_points)
-    drifts = sum(drift.kind is ChangeKind.REGRESSION for drift in analysis.drifts)
-    steeper = sum(is_steeper(law) for law in analysis.scaling)
+    """Return ``3 regressions, 1 drift to slower, 1 scaling law steeper``, or ``no regression``.
+
+    Regressions that a person's verdict covers do not count; with such, ``no new regression``.
+    """
+    drifts = sum(map(is_alarm, analysis.drifts))
+    steeper = sum(any(is_alarm(point) for point in law.change_points) for law in analysis.scaling)
+    regressions = sum(map(is_alarm, analysis.change_points))
     parts = [counted(regressions, "regression")] if regressions else []
     parts += [counted(drifts, "drift to slower", "drifts to slower")] if drifts else []
     parts += [f"{counted(steeper, 'scaling law')} steeper"] if steeper else []
-    return ", ".join(parts) or "no regression"
+    nothing = "no new regression" if analysis.regressions else "no regression"
+    return ", ".join(parts) or nothing
 
 
 def is_steeper(law: ScalingLaw) -> bool:

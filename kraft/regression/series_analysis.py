@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from kraft.regression import bootstrap, change_points, drifts, variance_changes
 from kraft.regression.change_points import ChangeCandidate
+from kraft.regression.change_position import MARGIN_RUNS, position_interval
 from kraft.regression.drifts import Ramp
 from kraft.regression.findings import (
     ChangePoint,
@@ -92,6 +93,7 @@ def describe(
         at = each.index
         assert start < at < stop, f"{series.key.name}: change point {at} outside of {start}..{stop}"
         rounds = series.rounds
+        earliest, latest = position_interval(series.value, start, at, stop)
         points.append(
             ChangePoint(
                 key=series.key,
@@ -120,6 +122,8 @@ def describe(
                 p_value=each.p_value,
                 q_value=each.p_value,
                 metric=series.metric,
+                surely_old_run=series.run_id[earliest - 1],
+                surely_new_run=series.run_id[latest],
             )
         )
     return tuple(points)
@@ -149,6 +153,8 @@ def _drift(series: Series, ramp: Ramp, settings: AnalysisSettings) -> Drift:
         p_value=ramp.p_value,
         q_value=ramp.p_value,
         metric=series.metric,
+        surely_old_run=series.run_id[max(ramp.start - MARGIN_RUNS, 0)],
+        surely_new_run=series.run_id[min(ramp.stop + MARGIN_RUNS, len(series) - 1)],
     )
 
 

@@ -17,7 +17,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from kraft.regression import report_text
+from kraft.regression import report_text, verdict_text
 from kraft.regression.findings import (
     Analysis,
     ChangeKind,
@@ -25,6 +25,7 @@ from kraft.regression.findings import (
     Comparison,
     ScalingLaw,
     SeriesOutcome,
+    is_alarm,
 )
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ _STYLES = {ChangeKind.REGRESSION: "bold red", ChangeKind.IMPROVEMENT: "cyan"}
 _NUMBERS = frozenset(
     {"runs", "old", "new", "base", "candidate", "change %", "interval", "p", "q"}
     | {"least", "most", "exponent", "10x the size", "per run", "noise before", "noise after"}
+    | {"runs since"}
 )
 #: Series that are listed individually; the others are counted.
 _MOST_LINES = 10
@@ -52,13 +54,15 @@ def show(analysis: Analysis, console: Console) -> None:
     points = analysis.change_points
     regressions = [point for point in points if point.kind is ChangeKind.REGRESSION]
     improvements = [point for point in points if point.kind is ChangeKind.IMPROVEMENT][::-1]
-    _change_points(console, "Regressions, worst first", regressions, names)
+    alarms = [point for point in regressions if is_alarm(point)]
+    quiet = [point for point in regressions if not is_alarm(point)]
+    _change_points(console, "Regressions, worst first", alarms, names)
+    _change_points(console, "Regressions covered by verdicts", quiet, names)
     _change_points(console, "Improvements, largest first", improvements, names)
     _trends(
         console,
         "Slow drifts, worst first",
-        report_text.DRIFT_COLUMNS,
-        [(each.key, report_text.drift_cells(each)) for each in analysis.drifts],
+        *verdict_text.drift_table(analysis.drifts),
         names,
     )
     _trends(
@@ -69,6 +73,12 @@ def show(analysis: Analysis, console: Console) -> None:
         names,
     )
     _scaling_laws(console, analysis.scaling, names)
+    for title, expected in (
+        ("Expected changes that did not come", verdict_text.missed(analysis)),
+        ("Expected changes", verdict_text.awaited(analysis)),
+    ):
+        cells = [(each.key, verdict_text.expectation_cells(each)) for each in expected]
+        _trends(console, title, verdict_text.EXPECTATION_COLUMNS, cells, names)
     _ends(console, analysis, names)
     _too_little_data(console, analysis, names)
     _problems(console, analysis.problems)
@@ -96,6 +106,8 @@ def _change_points(
     several = len(names.machines) > 1
     columns = ["benchmark", *(["machine"] if several else [])]
     columns += ["since", "commits", "old", "new", "change %", "interval", "p", "q"]
+    judged = verdict_text.has_verdict(points)
+    columns += ["verdict"] if judged else []
     rows = []
     for point in points:
         old, new = report_text.pair_text(
@@ -113,6 +125,7 @@ def _change_points(
                 report_text.interval_text(point.ratio),
                 report_text.p_text(point.p_value),
                 report_text.p_text(point.q_value),
+                *([verdict_text.applied_text(point.verdict)] if judged else []),
             ]
         )
     style = _STYLES[points[0].kind]
@@ -190,7 +203,7 @@ def _scaling_laws(console: Console, laws: Sequence[ScalingLaw], names: report_te
                 f"{law.exponent:.2f}",
                 f"[{law.low:.2f}, {law.high:.2f}]",
                 report_text.growth_text(law.exponent),
-                "; ".join(map(report_text.exponent_change_text, law.change_points)) or "-",
+                "; ".join(map(verdict_text.exponent_change_text, law.change_points)) or "-",
             ]
         )
     _table(console, "Scaling laws: time ~ size ^ exponent", columns, rows, "")
@@ -295,7 +308,9 @@ def _records(
     """Print the name on one line and the other cells below it, for a narrow terminal."""
     for name, *cells in rows:
         given = {column: cell for column, cell in zip(columns[1:], cells, strict=True) if cell}
-        main = next(each for each in ("change %", "exponent", "noise after") if each in given)
+        main = next(
+            each for each in ("change %", "exponent", "noise after", "expected") if each in given
+        )
         change = f"{given.pop(main)} {given.pop('interval', '')}".strip()
         parts = [f"{column} {cell}" for column, cell in given.items()]
         below = Text.assemble((change, style), "  ", "  ".join(parts))

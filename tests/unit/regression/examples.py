@@ -8,7 +8,7 @@ from hashlib import sha1
 
 import numpy as np
 
-from kraft.regression import series_analysis
+from kraft.regression import series_analysis, verdict_choice
 from kraft.regression.findings import (
     Analysis,
     ChangePoint,
@@ -19,6 +19,13 @@ from kraft.regression.findings import (
 )
 from kraft.regression.points import Series, SeriesKey
 from kraft.regression.settings import AnalysisSettings
+from kraft.regression.verdicts import (
+    AppliedVerdict,
+    ExpectationOutcome,
+    ExpectationState,
+    VerdictKind,
+    VerdictState,
+)
 
 MACHINE = "AMD EPYC 7763, 8 cores, 3f2a9c1d"
 OTHER_MACHINE = "Apple M2, 8 cores, 77ab01e2"
@@ -176,6 +183,36 @@ def analysis(*, hostile: bool = False) -> Analysis:
         machines={MACHINE: described, OTHER_MACHINE: '{"cpu": "Apple M2"}'},
         problems=tuple(problems),
     )
+
+
+def with_verdicts(given: Analysis) -> Analysis:
+    """Return an analysis whose worst regression is accepted, and which expects two changes."""
+    worst = given.change_points[0]
+    (accepted,) = verdict_choice.verdicts_on_changes(
+        VerdictKind.ACCEPT,
+        [verdict_choice.JudgedChange(worst)],
+        verdict_choice.Judgement("ana <ana@here>", "checksums | verified"),
+    )
+    accepted = replace(accepted, time_us=_START_US)
+    applied = replace(worst, verdict=AppliedVerdict(accepted, VerdictState.ACCEPTED))
+    found = tuple(
+        replace(
+            each,
+            change_points=tuple(
+                applied if point == worst else point for point in each.change_points
+            ),
+        )
+        for each in given.series
+    )
+    expected = replace(
+        accepted, id="e" * 32, kind=VerdictKind.EXPECT, ratio=None, limit=1.15, within=3
+    )
+    key = given.series[0].key
+    outcomes = (
+        ExpectationOutcome(expected, key, ExpectationState.DID_NOT_COME, 9),
+        ExpectationOutcome(expected, key, ExpectationState.AWAITED, 1),
+    )
+    return replace(given, series=found, expectations=outcomes)
 
 
 def comparison(benchmark: str, base: float, candidate: float, **given: object) -> Comparison:

@@ -15,7 +15,7 @@ from tests.unit.regression import examples
 
 
 def test_every_key_is_documented_and_every_documented_key_is_there() -> None:
-    given = json_report.as_json(examples.analysis())
+    given = json_report.as_json(examples.with_verdicts(examples.analysis()))
     compared = json_report.comparison_as_json(examples.comparisons())
 
     def keys(of: object) -> set[str]:
@@ -59,6 +59,8 @@ def test_a_change_point_has_all_fields() -> None:
         "began": 0,
         "scaling_changed": 1,
         "machines": 2,
+        "alarms": 5,
+        "did_not_come": 0,
         "problems": 1,
     }
     (drift,) = given["drifts"]

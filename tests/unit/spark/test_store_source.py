@@ -22,6 +22,13 @@ from kraft.regression.points import SeriesKey
 from kraft.regression.settings import AnalysisSettings
 from kraft.regression.store import list_runs
 from kraft.regression.store_source import StoreSource
+from kraft.regression.verdict_choice import (
+    Judgement,
+    changes_of,
+    expectations_of,
+    verdicts_on_changes,
+)
+from kraft.regression.verdicts import VerdictKind, VerdictLedger
 from kraft.spark.analysis import analyse
 from kraft.spark.store_points import read_points
 from kraft.spark.tasks import SparkTasks
@@ -63,6 +70,29 @@ def test_store_frame_and_no_spark_give_the_same_findings(
     assert len(alone.scaling) == 4
     assert analyse_store(store, SETTINGS, tasks=SparkTasks(spark)) == alone
     assert analyse(read_points(spark, store), SETTINGS) == alone
+
+
+def test_verdicts_are_the_same_with_and_without_spark(
+    planted: tuple[Path, list[Step]], spark: SparkSession
+) -> None:
+    store, _ = planted
+    plain = analyse_store(store, SETTINGS)
+    accepted = verdicts_on_changes(
+        VerdictKind.ACCEPT, changes_of(plain, None, None), Judgement("ana", "why")
+    )
+    expected = expectations_of(
+        plain,
+        "BenchSized::*",
+        Judgement("ana", "why"),
+        is_worse=True,
+        within=5,
+        within_commits=False,
+    )
+    ledger = VerdictLedger((*accepted, *expected), 0)
+    alone = analyse_store(store, SETTINGS, verdicts=ledger)
+    assert len(plain.alarms) > len(alone.alarms) == 0
+    assert len(alone.expectations) == len(expected) > 0
+    assert analyse_store(store, SETTINGS, verdicts=ledger, tasks=SparkTasks(spark)) == alone
 
 
 def test_globs_and_since_are_equal_for_all_sources(

@@ -1,0 +1,213 @@
+"""Options of the commands that analyse a store of results, and how they become an analysis."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from kraft.cli.exit_codes import USAGE
+
+if TYPE_CHECKING:
+    from kraft.regression.commit_order import Scope
+    from kraft.regression.findings import Analysis
+    from kraft.regression.project_rules import ProjectRules
+    from kraft.regression.settings import AnalysisSettings
+
+#: Below this number of points, this process is faster than starting Spark.
+_LOCAL_POINTS = 50_000
+
+BenchmarkOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="GLOB",
+        help="Only benchmarks that match this glob: function, Class::function or file::function; "
+        "* matches any text, ? any character. Default: all.",
+        show_default=False,
+    ),
+]
+MachineOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="GLOB", help="Only machines that match this glob. Default: all.", show_default=False
+    ),
+]
+StatisticOption = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME", help="The statistic to analyse: min, median, mean, max, instructions."
+    ),
+]
+MasterOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL",
+        help="Compute on this Spark cluster: local[2], spark://host:7077. Default: this machine, "
+        "small inputs without Spark.",
+        show_default=False,
+    ),
+]
+ProjectOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="GLOB", help="Only projects that match this glob. Default: all.", show_default=False
+    ),
+]
+BranchOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="GLOB",
+        help="Only runs of branches that match this glob; '*' means all. Default: each project's "
+        "main branch (main, master, trunk, develop, else the one with most runs).",
+        show_default=False,
+    ),
+]
+RepositoryOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR",
+        help="Order runs by the history of this git repository. Default: by the parent commits in "
+        "the results, commit time, run time.",
+        show_default=False,
+    ),
+]
+DirtyOption = Annotated[
+    bool,
+    typer.Option("--include-dirty", help="Include runs of trees with uncommitted changes."),
+]
+RulesOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--rules",
+        metavar="FILE",
+        help="Thresholds, units, directions and new names of benchmarks. Default: "
+        "kraft-regress.toml in --repository, or in this directory, if it exists.",
+        show_default=False,
+    ),
+]
+MaxPValueOption = Annotated[
+    float | None,
+    typer.Option(
+        metavar="P",
+        help="Ignore change points with a larger p-value than this. Default: 1e-5.",
+        show_default=False,
+    ),
+]
+MinMagnitudeOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="CHANGE",
+        help="Ignore changes smaller than this: 5% or 0.05. Default: that of --rules, else 0.",
+        show_default=False,
+    ),
+]
+WindowOption = Annotated[
+    int | None,
+    typer.Option(metavar="RUNS", help="Runs per window. Default: 50.", show_default=False),
+]
+MinRunsOption = Annotated[
+    int | None,
+    typer.Option(
+        metavar="RUNS",
+        help="Skip series with fewer runs than this. Default: 8.",
+        show_default=False,
+    ),
+]
+ClipOutliersOption = Annotated[
+    float | None,
+    typer.Option(
+        metavar="LIMIT",
+        help="Clip outliers to this number of robust standard deviations, for a machine with "
+        "occasional disturbances (recommended: 4). Default: no clipping.",
+        show_default=False,
+    ),
+]
+FalseDiscoveryRateOption = Annotated[
+    float | None,
+    typer.Option(
+        metavar="RATE",
+        help="The allowed share of false changes among all reported. Default: 0.05.",
+        show_default=False,
+    ),
+]
+
+
+def analysis_of(
+    store: str, settings: AnalysisSettings, master: str | None, **asked: Any
+) -> Analysis:
+    from kraft.regression.analysis import analyse_store
+    from kraft.regression.store import open_store
+
+    points = open_store(store, asked["version"]).points
+    if master is None and (points < _LOCAL_POINTS or find_spec("pyspark") is None):
+        return analyse_store(store, settings, **asked)
+    from kraft.spark.session import spark_session
+    from kraft.spark.tasks import SparkTasks
+
+    with spark_session(
+        master=master or "local[*]", app_name="kraft regress", progress=sys.stderr.isatty()
+    ) as spark:
+        return analyse_store(store, settings, tasks=SparkTasks(spark), **asked)
+
+
+def scope_of(
+    project: str | None, branch: str | None, repository: Path | None, include_dirty: bool
+) -> Scope:
+    from kraft.regression.commit_order import Scope
+
+    return Scope(project, branch, include_dirty, repository)
+
+
+def rules_of(path: Path | None, repository: Path | None) -> ProjectRules:
+    """Return the rules in the given file, else in that of the repository or this directory."""
+    from kraft.regression import project_rules
+
+    if path is not None:
+        return project_rules.load(path)
+    return project_rules.find(repository or Path())
+
+
+def settings_of(**given: Any) -> AnalysisSettings:
+    """Return the given settings; those that are None keep their defaults."""
+    from kraft.regression.settings import AnalysisSettings
+
+    return AnalysisSettings(**{name: value for name, value in given.items() if value is not None})
+
+
+def share_of(text: str) -> float:
+    """Return ``5%`` or ``0.05`` as a float."""
+    from kraft.errors import InvalidConfigError
+
+    try:
+        share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        share = -1.0
+    if not 0 <= share < float("inf"):
+        raise InvalidConfigError(f"{text!r} is not a change: write 5% or 0.05")
+    return share
+
+
+@contextmanager
+def refusing_bad_input() -> Iterator[None]:
+    """Exit with `USAGE` for bad input, as 1 means a regression."""
+    from kraft.errors import KraftError
+
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except ImportError as error:
+        extra = "spark" if (error.name or "").startswith(("pyspark", "py4j")) else "regress"
+        print(
+            f"error: this needs kraft[{extra}]: pip install 'kraft[{extra}]' ({error})",
+            file=sys.stderr,
+        )
+        raise typer.Exit(USAGE) from None
+    except (KraftError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        raise typer.Exit(USAGE) from None
