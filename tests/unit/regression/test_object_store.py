@@ -18,6 +18,7 @@ from kraft.regression import ingest as ingest_module
 from kraft.regression import store as store_module
 from kraft.regression.analysis import analyse_store
 from kraft.regression.ingest import ingest
+from kraft.regression.points import SeriesKey
 from kraft.regression.settings import AnalysisSettings
 from kraft.regression.store import (
     CommitConflictError,
@@ -27,6 +28,8 @@ from kraft.regression.store import (
     read_table,
 )
 from kraft.regression.store_location import StoreLocation
+from kraft.regression.verdict_store import add_verdicts, load_verdicts
+from kraft.regression.verdicts import Verdict, VerdictKind
 from tests.harness.result_documents import document, save
 from tests.harness.s3_server import s3_server
 
@@ -70,6 +73,19 @@ def names_in(store: str) -> set[str]:
     from pyarrow.fs import FileSelector
 
     return {each.base_name for each in files.get_file_info(FileSelector("/")) if each.is_file}
+
+
+def test_verdicts_are_kept_beside_the_results(store: str, tmp_path: Path) -> None:
+    ingest(hourly(tmp_path, range(1)), store)
+    assert load_verdicts(store).verdicts == ()
+    key = SeriesKey("bench.py", "test_a", "{}", "machine")
+    for number in range(2):
+        made = Verdict(
+            f"{number:032x}", VerdictKind.ACCEPT, 0, "ana", "why", key, "median", is_worse=True
+        )
+        add_verdicts(store, [made])
+    assert [each.id[-1] for each in load_verdicts(store).verdicts] == ["0", "1"]
+    assert len(list_runs(store)) == 1
 
 
 def test_runs_are_stored_once_and_analysed_as_in_a_directory(store: str, tmp_path: Path) -> None:
