@@ -164,7 +164,7 @@ def _merge(location: StoreLocation, table: DeltaTable) -> None:
             [add, *removes], "append", table.schema(), commit_properties=properties
         )
     except (CommitFailedError, DeltaError):
-        location.remove([add.path])
+        # The new file stays until a vacuum: perhaps only the answer of the commit was lost.
         return
     location.sync(f"_delta_log/{version:020}.json")
     table = DeltaTable(location.uri)
