@@ -73,7 +73,7 @@ ChangedBenchmarkOption = Annotated[
     typer.Option(
         "--benchmark",
         metavar="GLOB",
-        help="The benchmarks: a glob for function, file::function or file::function[size=10].",
+        help="The benchmarks: a glob for function, file::function or file::function\\[size=10].",
         show_default=False,
     ),
 ]
@@ -197,7 +197,7 @@ def expect(
         typer.Option(
             "--benchmark",
             metavar="GLOB",
-            help="The benchmarks: a glob for function, file::function or file::function[size=10].",
+            help="The benchmarks: glob for function, file::function or file::function\\[size=10].",
             show_default=False,
         ),
     ],
