@@ -254,7 +254,9 @@ def merge_small_files(state: StoreState) -> None:
     try:
         commit(state, add=[file], remove=merged, new=False)
     except CommitConflictError:
-        state.location.remove([file.path])
+        # The commit may have succeeded, and only its answer been lost.
+        if file.path not in load_state(state.location, known=state).files:
+            state.location.remove([file.path])
         return
     table = DeltaTable(state.location.uri)
     if table.vacuum(full=True):  # a dry run: a vacuum without work would still commit

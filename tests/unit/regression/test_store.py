@@ -23,6 +23,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from kraft.errors import BenchmarkFileError, StorageError
 from kraft.regression import ingest as ingest_module
+from kraft.regression import store as store_module
 from kraft.regression.data_files import hash_ranges, series_hash
 from kraft.regression.earlier_store import convert_store
 from kraft.regression.ingest import IngestReport, StrictIngestError, ingest
@@ -308,6 +309,25 @@ def test_a_commit_whose_answer_was_lost_is_not_repeated(
     monkeypatch.setattr(ingest_module, "commit", answer_lost)
     assert ingest([tmp_path / "runs"], tmp_path / "store").runs_added == 2
     once(tmp_path / "store", 2)
+
+
+def test_a_merge_whose_answer_was_lost_keeps_its_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_module, "_MOST_SMALL_FILES", 3)
+    store = tmp_path / "store"
+    first, second, third = hourly(tmp_path / "runs", 3)
+    for path in (first, second):
+        ingest([path], store)
+
+    def answer_lost(state: Any, **change: Any) -> None:
+        commit(state, **change)
+        raise CommitConflictError
+
+    monkeypatch.setattr(store_module, "commit", answer_lost)
+    ingest([third], store)
+    assert len(open_store(store).files) == 1
+    once(store, 3)
 
 
 def test_concurrent_ingests_lose_and_duplicate_nothing(tmp_path: Path) -> None:
