@@ -107,7 +107,7 @@ def bisect(
         typer.Option(
             metavar="GLOB",
             help="The benchmark that changed: function, file::function or "
-            "file::function[size=10]. Default: the only one with a regression.",
+            "file::function\\[size=10]. Default: the only one with a regression.",
             show_default=False,
         ),
     ] = None,
