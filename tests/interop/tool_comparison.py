@@ -43,6 +43,8 @@ _HIDDEN = (
     (r"Epoch: \d+", "Epoch: N"),
     (r"\b(LeaderEpoch|HighWatermark|MaxFollowerLag\w*): *-?\d+", r"\1: N"),
     (r"\b\d{13}\b", "MS"),
+    # The end and the lag of each node, which move on between the two commands.
+    (r"^(\d+\s+\S{22})\s+\d+\s+\d+\s+(?=MS)", r"\1 N N "),
     # kraft knows the levels of 4.4 too.
     (r"(SupportedMaxVersion:) (UNKNOWN \d+|\S+) *", r"\1 MAX "),
     # Kafka's tool also asks for moves between directories, and takes controllers for brokers.
