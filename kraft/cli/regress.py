@@ -12,23 +12,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kraft.cli import regress_bisect, regress_comment, regress_verdicts
+from kraft.cli.option_groups import takes_groups
 from kraft.cli.options import AsOfOption, JsonOption
 from kraft.cli.regress_options import (
     BenchmarkOption,
     BranchOption,
-    ClipOutliersOption,
+    DetectionOptions,
     DirtyOption,
-    FalseDiscoveryRateOption,
-    MachineOption,
     MasterOption,
-    MaxPValueOption,
-    MinMagnitudeOption,
-    MinRunsOption,
     ProjectOption,
     RepositoryOption,
     RulesOption,
+    RunOptions,
     StatisticOption,
-    WindowOption,
     analysis_of,
     refusing_bad_input,
     rules_of,
@@ -89,7 +85,9 @@ MarkdownOption = Annotated[
 
 
 @app.callback(invoke_without_command=True, epilog=_EPILOG)
+@takes_groups
 def regress(
+    *,
     context: typer.Context,
     store: Annotated[
         str | None,
@@ -101,12 +99,7 @@ def regress(
     ] = None,
     as_of: AsOfOption = None,
     benchmark: BenchmarkOption = None,
-    machine: MachineOption = None,
-    project: ProjectOption = None,
-    branch: BranchOption = None,
-    repository: RepositoryOption = None,
-    include_dirty: DirtyOption = False,
-    rules: RulesOption = None,
+    runs: RunOptions,
     since: Annotated[
         str | None,
         typer.Option(
@@ -116,13 +109,7 @@ def regress(
             show_default=False,
         ),
     ] = None,
-    statistic: StatisticOption = "median",
-    max_p_value: MaxPValueOption = None,
-    min_magnitude: MinMagnitudeOption = None,
-    window: WindowOption = None,
-    min_runs: MinRunsOption = None,
-    clip_outliers: ClipOutliersOption = None,
-    false_discovery_rate: FalseDiscoveryRateOption = None,
+    detection: DetectionOptions,
     size_param: Annotated[
         str | None,
         typer.Option(
@@ -181,34 +168,24 @@ def regress(
 
     output = Output(as_json=as_json)
     with refusing_bad_input():
-        from kraft.regression.verdict_store import load_verdicts
-
-        ruled = rules_of(rules, repository)
         found = analysis_of(
             store,
-            settings_of(
-                statistic=statistic,
-                max_p_value=max_p_value,
-                min_magnitude=ruled.threshold if min_magnitude is None else share_of(min_magnitude),
-                window=window,
-                min_runs=min_runs,
-                clip_outliers=clip_outliers,
-                false_discovery_rate=false_discovery_rate,
-            ),
+            runs,
+            detection,
             master,
             version=as_of,
             benchmark=benchmark,
-            machine=machine,
             since=since,
             size_param=size_param,
             kept_runs=0 if html is None else _PLOTTED_RUNS,
-            scope=scope_of(project, branch, repository, include_dirty),
-            rules=ruled,
-            verdicts=load_verdicts(store),
         )
         if not found.series:
             _refuse_nothing(
-                store, benchmark=benchmark, machine=machine, project=project, branch=branch
+                store,
+                benchmark=benchmark,
+                machine=runs.machine,
+                project=runs.project,
+                branch=runs.branch,
             )
         if html is not None:
             from kraft.regression.html import page

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -137,13 +138,66 @@ FalseDiscoveryRateOption = Annotated[
 ]
 
 
+@dataclass(frozen=True)
+class RunOptions:
+    """The runs of a store that are analysed, and the rules for their benchmarks."""
+
+    machine: MachineOption = None
+    project: ProjectOption = None
+    branch: BranchOption = None
+    repository: RepositoryOption = None
+    include_dirty: DirtyOption = False
+    rules: RulesOption = None
+
+    @property
+    def scope(self) -> Scope:
+        return scope_of(self.project, self.branch, self.repository, self.include_dirty)
+
+
+@dataclass(frozen=True)
+class DetectionOptions:
+    """How changes are found; what is None has the default of `AnalysisSettings`."""
+
+    statistic: StatisticOption = "median"
+    max_p_value: MaxPValueOption = None
+    min_magnitude: MinMagnitudeOption = None
+    window: WindowOption = None
+    min_runs: MinRunsOption = None
+    clip_outliers: ClipOutliersOption = None
+    false_discovery_rate: FalseDiscoveryRateOption = None
+
+    def settings(self, threshold: float | None) -> AnalysisSettings:
+        """Return them; ``threshold`` is that of the rules, for changes of any size."""
+        least = self.min_magnitude
+        return settings_of(
+            **{**vars(self), "min_magnitude": threshold if least is None else share_of(least)}
+        )
+
+
 def analysis_of(
-    store: str, settings: AnalysisSettings, master: str | None, **asked: Any
+    store: str,
+    runs: RunOptions,
+    detection: DetectionOptions,
+    master: str | None,
+    *,
+    version: int | str | None = None,
+    **asked: Any,
 ) -> Analysis:
+    """Return the analysis of a store, with its verdicts, that `kraft regress` reports."""
     from kraft.regression.analysis import analyse_store
     from kraft.regression.store import open_store
+    from kraft.regression.verdict_store import load_verdicts
 
-    points = open_store(store, asked["version"]).points
+    rules = rules_of(runs.rules, runs.repository)
+    settings = detection.settings(rules.threshold)
+    asked |= {
+        "version": version,
+        "machine": runs.machine,
+        "scope": runs.scope,
+        "rules": rules,
+        "verdicts": load_verdicts(store),
+    }
+    points = open_store(store, version).points
     if master is None and (points < _LOCAL_POINTS or find_spec("pyspark") is None):
         return analyse_store(store, settings, **asked)
     from kraft.spark.session import spark_session

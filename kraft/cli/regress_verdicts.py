@@ -7,38 +7,26 @@ from __future__ import annotations
 import getpass
 import subprocess
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from kraft.cli.option_groups import takes_groups
 from kraft.cli.options import JsonOption
 from kraft.cli.regress_options import (
-    BranchOption,
-    ClipOutliersOption,
-    DirtyOption,
-    FalseDiscoveryRateOption,
-    MachineOption,
+    DetectionOptions,
     MasterOption,
-    MaxPValueOption,
-    MinMagnitudeOption,
-    MinRunsOption,
-    ProjectOption,
-    RepositoryOption,
-    RulesOption,
+    RunOptions,
     StatisticOption,
-    WindowOption,
     analysis_of,
     refusing_bad_input,
-    rules_of,
-    scope_of,
-    settings_of,
     share_of,
 )
 
 if TYPE_CHECKING:
     from kraft.cli.output import Output
-    from kraft.regression.findings import Analysis
     from kraft.regression.verdicts import Verdict
 
 EPILOG = (
@@ -102,27 +90,25 @@ DryRunOption = Annotated[
 ]
 
 
+@dataclass(frozen=True)
+class ChosenOptions:
+    """The changes that accept and watch mean, and what is said of them."""
+
+    store: StoreOption
+    reason: ReasonOption
+    benchmark: ChangedBenchmarkOption = None
+    change: ChangeOption = None
+    every: AllOption = False
+    at_most: AtMostOption = None
+    by: ByOption = None
+
+
+@takes_groups
 def accept(
-    store: StoreOption,
-    reason: ReasonOption,
-    benchmark: ChangedBenchmarkOption = None,
-    change: ChangeOption = None,
-    every: AllOption = False,
-    at_most: AtMostOption = None,
-    by: ByOption = None,
-    machine: MachineOption = None,
-    project: ProjectOption = None,
-    branch: BranchOption = None,
-    repository: RepositoryOption = None,
-    include_dirty: DirtyOption = False,
-    rules: RulesOption = None,
-    statistic: StatisticOption = "median",
-    max_p_value: MaxPValueOption = None,
-    min_magnitude: MinMagnitudeOption = None,
-    window: WindowOption = None,
-    min_runs: MinRunsOption = None,
-    clip_outliers: ClipOutliersOption = None,
-    false_discovery_rate: FalseDiscoveryRateOption = None,
+    *,
+    chosen: ChosenOptions,
+    runs: RunOptions,
+    detection: DetectionOptions,
     master: MasterOption = None,
     dry_run: DryRunOption = False,
     as_json: JsonOption = False,
@@ -139,16 +125,13 @@ def accept(
 
       kraft regress accept --store results --all --dry-run --reason 'history before the new machine'
     """  # noqa: E501  (help joins no lines: each paragraph is one)
-    given = dict(locals())
-    _judge("accept", given, until=None)
+    _judge("accept", chosen, runs, detection, master, dry_run=dry_run, as_json=as_json)
 
 
+@takes_groups
 def watch(
-    store: StoreOption,
-    reason: ReasonOption,
-    benchmark: ChangedBenchmarkOption = None,
-    change: ChangeOption = None,
-    every: AllOption = False,
+    *,
+    chosen: ChosenOptions,
     until: Annotated[
         str | None,
         typer.Option(
@@ -157,21 +140,8 @@ def watch(
             show_default=False,
         ),
     ] = None,
-    at_most: AtMostOption = None,
-    by: ByOption = None,
-    machine: MachineOption = None,
-    project: ProjectOption = None,
-    branch: BranchOption = None,
-    repository: RepositoryOption = None,
-    include_dirty: DirtyOption = False,
-    rules: RulesOption = None,
-    statistic: StatisticOption = "median",
-    max_p_value: MaxPValueOption = None,
-    min_magnitude: MinMagnitudeOption = None,
-    window: WindowOption = None,
-    min_runs: MinRunsOption = None,
-    clip_outliers: ClipOutliersOption = None,
-    false_discovery_rate: FalseDiscoveryRateOption = None,
+    runs: RunOptions,
+    detection: DetectionOptions,
     master: MasterOption = None,
     dry_run: DryRunOption = False,
     as_json: JsonOption = False,
@@ -186,11 +156,12 @@ def watch(
 
       kraft regress watch --store results --benchmark 'Table::*' --until 2026-12-15 --reason 'issue 41'
     """  # noqa: E501  (help joins no lines: each paragraph is one)
-    given = dict(locals())
-    _judge("watch", given, until=given.pop("until"))
+    _judge("watch", chosen, runs, detection, master, until, dry_run=dry_run, as_json=as_json)
 
 
+@takes_groups
 def expect(
+    *,
     store: StoreOption,
     benchmark: Annotated[
         str,
@@ -226,12 +197,7 @@ def expect(
     ] = None,
     at_most: AtMostOption = None,
     by: ByOption = None,
-    machine: MachineOption = None,
-    project: ProjectOption = None,
-    branch: BranchOption = None,
-    repository: RepositoryOption = None,
-    include_dirty: DirtyOption = False,
-    rules: RulesOption = None,
+    runs: RunOptions,
     statistic: StatisticOption = "median",
     master: MasterOption = None,
     dry_run: DryRunOption = False,
@@ -258,17 +224,7 @@ def expect(
             raise InvalidRequestError("--within-runs and --within-commits exclude each other")
         if not slower and at_most is not None:
             raise InvalidRequestError("--at-most is the limit of a regression: omit it or --faster")
-        analysis = _analysed(
-            store,
-            machine=machine,
-            project=project,
-            branch=branch,
-            repository=repository,
-            include_dirty=include_dirty,
-            rules=rules,
-            master=master,
-            settings={"statistic": statistic},
-        )
+        analysis = analysis_of(store, runs, DetectionOptions(statistic), master)
         limit = None if at_most is None else 1 + share_of(at_most)
         made = expectations_of(
             analysis,
@@ -364,79 +320,39 @@ def verdicts(
             _show(found, output)
 
 
-def _judge(kind: str, given: dict[str, Any], *, until: str | None) -> None:
+def _judge(
+    kind: str,
+    chosen: ChosenOptions,
+    runs: RunOptions,
+    detection: DetectionOptions,
+    master: str | None,
+    until: str | None = None,
+    *,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
     """Record a verdict on each change that the options of accept or watch select."""
     from kraft.cli.output import Output
 
-    output = Output(as_json=given["as_json"])
+    output = Output(as_json=as_json)
     with refusing_bad_input():
         from kraft.errors import InvalidRequestError
         from kraft.regression.verdict_choice import Judgement, changes_of, verdicts_on_changes
         from kraft.regression.verdicts import VerdictKind
 
-        benchmark, change = given["benchmark"], given["change"]
-        if given["every"] is not (benchmark is None and change is None):
+        if chosen.every is not (chosen.benchmark is None and chosen.change is None):
             raise InvalidRequestError(
                 f"name what to {kind} with --benchmark or --change, or everything with --all"
             )
-        limit = None if given["at_most"] is None else 1 + share_of(given["at_most"])
-        judgement = Judgement(_author(given["by"]), _reason(given["reason"]), limit, _end(until))
-        names = [
-            "statistic",
-            "max_p_value",
-            "min_magnitude",
-            "window",
-            "min_runs",
-            "clip_outliers",
-            "false_discovery_rate",
-        ]
-        analysis = _analysed(
-            given["store"],
-            machine=given["machine"],
-            project=given["project"],
-            branch=given["branch"],
-            repository=given["repository"],
-            include_dirty=given["include_dirty"],
-            rules=given["rules"],
-            master=given["master"],
-            settings={name: given[name] for name in names},
-        )
-        changes = changes_of(analysis, benchmark, change)
+        limit = None if chosen.at_most is None else 1 + share_of(chosen.at_most)
+        judgement = Judgement(_author(chosen.by), _reason(chosen.reason), limit, _end(until))
+        analysis = analysis_of(chosen.store, runs, detection, master)
+        changes = changes_of(analysis, chosen.benchmark, chosen.change)
         made = verdicts_on_changes(VerdictKind(kind), changes, judgement)
         same = len(changes) - len(made)
         if same:
             output.note(f"{same} of {len(changes)} changes have this verdict already")
-        _record(given["store"], made, output, dry_run=given["dry_run"])
-
-
-def _analysed(
-    store: str,
-    *,
-    machine: str | None,
-    project: str | None,
-    branch: str | None,
-    repository: Any,
-    include_dirty: bool,
-    rules: Any,
-    master: str | None,
-    settings: dict[str, Any],
-) -> Analysis:
-    """Return the analysis that `kraft regress` reports; its correction is that of all series."""
-    from kraft.regression.verdict_store import load_verdicts
-
-    ruled = rules_of(rules, repository)
-    least = settings.get("min_magnitude")
-    settings["min_magnitude"] = ruled.threshold if least is None else share_of(least)
-    return analysis_of(
-        store,
-        settings_of(**settings),
-        master,
-        version=None,
-        machine=machine,
-        scope=scope_of(project, branch, repository, include_dirty),
-        rules=ruled,
-        verdicts=load_verdicts(store),
-    )
+        _record(chosen.store, made, output, dry_run=dry_run)
 
 
 def _record(store: str, made: Sequence[Verdict], output: Output, *, dry_run: bool) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -23,7 +24,7 @@ from kraft.zookeeper.settings import ZkEra
 _SAID = 2000
 
 
-class Candidate:
+class Candidate(ABC):
     """One process; ``command`` starts it, ``log`` gets its output."""
 
     #: Whether it registers below ``/brokers/ids`` as soon as it is a candidate.
@@ -37,9 +38,9 @@ class Candidate:
         #: The size of the log when the process started.
         self._started_at = 0
 
+    @abstractmethod
     def command(self) -> list[str]:
         """Return the command that runs it."""
-        raise NotImplementedError
 
     @property
     def pid(self) -> int | None:
