@@ -84,7 +84,7 @@ demo: build
 # debugger.
 test: WORKERS ?= $(shell echo $$((1 + $$(getconf _NPROCESSORS_ONLN))))
 test: build
-	$(BIN)/python -m pytest tests -m "not interop and not spark and not faults" -n $(WORKERS)
+	$(BIN)/python -m pytest tests -m "not interop and not spark and not nodes" -n $(WORKERS)
 
 # One process has the session of tests/unit/spark, the other the cluster: a master, two workers and
 # their executors.
@@ -295,7 +295,7 @@ processes: SEED ?= 1
 processes: CYCLES ?= 30
 processes: NODES ?= 3
 processes: build
-	$(BIN)/python -m pytest tests/e2e -m faults -n 2
+	$(BIN)/python -m pytest tests/e2e -m nodes -n 3
 	$(BIN)/python -m tests.e2e.quorum_chaos --cycles $(CYCLES) --nodes $(NODES) \
 	  $(if $(SEED),--seed $(SEED))
 	$(BIN)/python -m tests.e2e.quorum_chaos --cycles 4 --nodes 1 $(if $(SEED),--seed $(SEED))

@@ -29,6 +29,8 @@ from kraft.server.local_quorum import LOOPBACK
 from tests.harness.commands import Foreground, eventually, heed_interrupts, kraft, printed
 from tests.harness.nodes import Controller, Controllers
 
+pytestmark = pytest.mark.nodes
+
 USER = "user-{}"
 
 

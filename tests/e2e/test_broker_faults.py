@@ -35,7 +35,7 @@ from tests.harness.confluent_records import committed, produce
 ROUNDS = int(os.environ.get("BROKER_CHAOS", "14"))
 SEED = int(os.environ.get("SEED", "1"))
 
-pytestmark = [pytest.mark.faults, pytest.mark.timeout(120 + 90 * ROUNDS)]
+pytestmark = [pytest.mark.nodes, pytest.mark.timeout(120 + 90 * ROUNDS)]
 
 
 def test_records_and_replicas_survive_faults_of_every_kind(tmp_path: Path) -> None:

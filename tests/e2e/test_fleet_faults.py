@@ -27,6 +27,8 @@ from kraft.server.config.loading import ServerConfig
 from kraft.server.local_quorum import LOOPBACK
 from tests.harness.commands import KRAFT, PLAIN, eventually, heed_interrupts, is_gone, kraft
 
+pytestmark = pytest.mark.nodes
+
 SMALL = ("--brokers", "6", "--partitions", "60")
 
 

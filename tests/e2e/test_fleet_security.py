@@ -13,6 +13,8 @@ from tests.harness.configurations import write_properties
 from tests.harness.nodes import Controllers
 from tests.harness.secured_pages import BLOCKS, settings_of
 
+pytestmark = pytest.mark.nodes
+
 SCENARIO = {
     "name": "secured",
     "steps": [

@@ -11,7 +11,7 @@ from tests.harness.commands import kraft
 BROKERS, PARTITIONS = 50, 50_000
 
 
-@pytest.mark.faults
+@pytest.mark.nodes
 @pytest.mark.timeout(400)
 def test_50_brokers_with_50_000_partitions_lose_a_rack() -> None:
     size = ("--brokers", BROKERS, "--partitions", PARTITIONS, "--processes", 2)

@@ -15,6 +15,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import kraft
 from kraft.admin import TopicSpec, connect_blocking
 from kraft.errors import KraftError, OffsetOutOfRangeError
@@ -24,6 +26,8 @@ from kraft.server.local_quorum import LOOPBACK
 from kraft.testing.cluster import QuorumForTests
 from tests.harness.commands import eventually
 from tests.harness.nodes import Controllers
+
+pytestmark = pytest.mark.nodes
 
 ROOT = Path(__file__).parents[2]
 # Snapshots and the deletion of the log before them, every few topics.

@@ -14,6 +14,8 @@ from tests.harness.certificates import authority
 from tests.harness.nodes import Controllers
 from tests.harness.secured_pages import BLOCKS, settings_of
 
+pytestmark = pytest.mark.nodes
+
 
 class Secured:
     """One controller with SASL_SSL, and the settings of a client that it accepts."""

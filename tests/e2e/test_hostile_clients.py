@@ -41,6 +41,8 @@ from tests.harness.commands import Foreground, eventually
 from tests.reference.frame_mutations import mutated_stream
 from tests.reference.request_frames import ALL, FrameWriter, Vocabulary, whole_frames
 
+pytestmark = pytest.mark.nodes
+
 FRAMES = 1500
 AT_ONCE = 25
 #: How long clients wait for a response that a Fetch may delay, after the last response to one.

@@ -14,6 +14,8 @@ from kraft.protocol.headers import request_frame
 from kraft.server.local_quorum import LOOPBACK, free_ports
 from tests.harness.network_links import NetworkLinks
 
+pytestmark = pytest.mark.nodes
+
 ANSWER = b"the answer"
 _SHORT_S, _LONG_S = 0.3, 60.0
 

@@ -25,7 +25,7 @@ SMALL_SEGMENTS = {"internal.segment.bytes": "50000"}
 FLUSHED: Topics = {"flushed": (3, {"flush.messages": "1", **SMALL_SEGMENTS})}
 UNFLUSHED: Topics = {"records": (3, SMALL_SEGMENTS)}
 
-pytestmark = [pytest.mark.faults, pytest.mark.timeout(120 + 90 * ROUNDS)]
+pytestmark = [pytest.mark.nodes, pytest.mark.timeout(120 + 90 * ROUNDS)]
 
 
 def test_flushed_records_survive_losses_of_power_of_all_nodes() -> None:

@@ -34,6 +34,8 @@ from tests.harness.preflight import (
     until,
 )
 
+pytestmark = pytest.mark.nodes
+
 #: Level 33 of metadata.version, which only kraft and Kafka 4.4 support.
 TO_4_4 = ("upgrade", "--metadata", "4.4")
 LEVEL_4_3, LEVEL_4_4 = 30, 33

@@ -37,6 +37,8 @@ from tests.harness.preflight import (
 )
 from tests.harness.small_disk import fill, small_disk
 
+pytestmark = pytest.mark.nodes
+
 #: A leader keeps its office for 1.5 times as long without a majority of fetches.
 LONG_FETCH_TIMEOUT = {"controller.quorum.fetch.timeout.ms": "30000"}
 LEVEL_4_0_IV0, LEVEL_4_0_IV1 = 22, 23

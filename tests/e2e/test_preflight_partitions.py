@@ -13,6 +13,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+import pytest
+
 from kraft.network.controller_connection import Address
 from kraft.network.quorum_client import QuorumClient
 from kraft.protocol.alter_partition import (
@@ -41,6 +43,8 @@ from tests.harness.preflight import (
     rules,
     type_kraft,
 )
+
+pytestmark = pytest.mark.nodes
 
 #: A broker that a standstill of the machine fences would leave the ISR, and not come back.
 SESSION_TIMEOUT = {"broker.session.timeout.ms": "6000"}

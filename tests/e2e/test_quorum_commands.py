@@ -11,6 +11,8 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from kraft.server.local_quorum import free_ports
 from tests.harness.commands import (
     KRAFT,
@@ -22,6 +24,8 @@ from tests.harness.commands import (
     printed,
 )
 from tests.harness.nodes import Controllers
+
+pytestmark = pytest.mark.nodes
 
 #: Longer than any test: a follower changes its leader only when another is elected.
 NEVER = {

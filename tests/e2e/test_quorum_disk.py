@@ -16,6 +16,8 @@ from tests.harness.commands import PATIENCE_S, PLAIN, eventually
 from tests.harness.nodes import LOAD_NODE, Controller, Controllers, load_command
 from tests.harness.quorum_audit import Audit, Notes
 
+pytestmark = pytest.mark.nodes
+
 #: The limit of a file's size, as on a full disk.
 LARGEST_FILE = 256 * 1024
 #: Syncs of the log that succeed before the first failure.

@@ -29,7 +29,7 @@ from tests.harness.commands import PATIENCE_S, Foreground, eventually, is_gone
 
 CROWD = 1000
 
-pytestmark = pytest.mark.faults
+pytestmark = pytest.mark.nodes
 
 
 @pytest.fixture

@@ -24,6 +24,8 @@ from kraft.server.local_quorum import LOOPBACK, LocalNode, LocalQuorum
 from tests.e2e.quorum_intruder import Intruder, frame_of
 from tests.harness.commands import eventually
 
+pytestmark = pytest.mark.nodes
+
 CONNECTIONS = 40
 #: Longer than a standstill of the machine, which must not close the connections of a test.
 IDLE_MS = 6000

@@ -6,8 +6,12 @@ import shutil
 import signal
 from pathlib import Path
 
+import pytest
+
 from tests.harness.commands import eventually, kraft, printed
 from tests.harness.nodes import Controllers
+
+pytestmark = pytest.mark.nodes
 
 
 def test_a_lost_majority_is_rescued_and_replaced(tmp_path: Path) -> None:

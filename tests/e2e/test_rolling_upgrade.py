@@ -44,7 +44,7 @@ def raise_metadata_version(quorum: VersionedQuorum) -> tuple[int, str | None]:
     return answer.error_code, answer.error_message
 
 
-@pytest.mark.faults
+@pytest.mark.nodes
 def test_a_quorum_is_upgraded_node_by_node_and_downgraded_until_a_level_is_finalized(
     tmp_path: Path,
 ) -> None:
@@ -62,7 +62,7 @@ def test_a_quorum_is_upgraded_node_by_node_and_downgraded_until_a_level_is_final
                 client.stop()
 
 
-@pytest.mark.faults
+@pytest.mark.nodes
 def test_an_older_version_can_neither_raise_nor_read_a_level_that_it_does_not_support(
     tmp_path: Path,
 ) -> None:

@@ -14,6 +14,8 @@ from tests.harness.certificates import authority
 from tests.harness.commands import PATIENCE_S, eventually
 from tests.harness.confluent_records import QUIET, consumed, produce
 
+pytestmark = pytest.mark.nodes
+
 BROKERS = 3
 MECHANISM = "PLAIN"
 #: How long a client tries that is refused; a known one is answered at once.

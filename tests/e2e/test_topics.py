@@ -22,6 +22,8 @@ from tests.harness.commands import (
     kraft,
 )
 
+pytestmark = pytest.mark.nodes
+
 #: The timeouts stay Kafka's: with shorter ones a standstill of the machine is an election.
 QUICK = (
     *("--setting", "controller.quorum.append.linger.ms=0"),

@@ -27,6 +27,8 @@ from tests.harness.commands import PATIENCE_S
 from tests.harness.nodes import Controller, Controllers
 from tests.harness.plain_users import jaas_config
 
+pytestmark = pytest.mark.nodes
+
 PEERS = 30
 MOST_KIB = 512
 SETTINGS = {

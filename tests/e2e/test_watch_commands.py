@@ -16,6 +16,8 @@ from kraft.testing.cluster import QuorumForTests
 from tests.harness import commands
 from tests.harness.commands import KRAFT, PATIENCE_S, PLAIN, eventually, heed_interrupts
 
+pytestmark = pytest.mark.nodes
+
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[QuorumForTests]:

@@ -7,12 +7,15 @@ import signal
 from pathlib import Path
 from typing import Any
 
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from kraft.server.local_quorum import free_ports
 from tests.harness.commands import Foreground, eventually
 from tests.harness.http_answers import get
 from tests.harness.nodes import Controllers
+
+pytestmark = pytest.mark.nodes
 
 
 def samples(port: int) -> dict[str, float]:

@@ -21,6 +21,8 @@ from tests.harness.nodes import Controllers
 from tests.harness.plain_users import PASSWORD, jaas_config
 from tests.harness.running_nodes import RunningNodes
 
+pytestmark = pytest.mark.nodes
+
 _PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 _SASL = {
     "listener.security.protocol.map": "CONTROLLER:SASL_PLAINTEXT",
