@@ -17,7 +17,7 @@ unexport PYTHONDONTWRITEBYTECODE
 help:
 	@echo "make build                  Set up the environment and build the extensions for this machine; KRAFT_DEBUG=1 adds checks"
 	@echo "make demo                   Open a real cluster's metadata and grow it to a million partitions"
-	@echo "make test                   Run the tests that need no Java, on all cores; WORKERS=0 runs in one process"
+	@echo "make test                   Run the tests that need no Java and no quorum of processes, on all cores; WORKERS=0 runs in one process"
 	@echo "make spark                  Run the tests of data sources, store and analyses on Spark, the last also on a cluster of processes (needs Java 17)"
 	@echo "make lint                   Run ruff, mypy, stubtest, cython-lint and the import linter"
 	@echo "make docs                   Build the documentation site into build/site (needs npm); a warning fails it"
