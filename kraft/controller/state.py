@@ -207,7 +207,8 @@ class _CachedContext:
         context, brokers = self.context, state.brokers
         if self._brokers:
             self._usable = None
-        # A failure keeps the set of pending brokers, so that the next call tries again.
+        # A new broker is added: a rebuild for each registration would make the registrations of N
+        # brokers cost N * N. A failure keeps the set of pending brokers, for the next call.
         if not context.knows_directories or not all(
             broker in brokers and context.update_broker(brokers[broker]) for broker in self._brokers
         ):

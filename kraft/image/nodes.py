@@ -12,16 +12,19 @@ the epoch of its present registration.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from kraft import records
 from kraft.errors import ReplayError, UnsupportedVersionError
-from kraft.image.journal import Journal, JournaledMap
+from kraft.image.journal import ABSENT, Journal, JournaledMap
 from kraft.records import Record, Uuid
 from kraft.records.versions import MetadataVersion, record_version
+
+if TYPE_CHECKING:
+    from kraft.image.overlays import PastEntries
 
 SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
@@ -93,22 +96,77 @@ class ControllerRegistration:
 
 
 class Brokers(JournaledMap[int, BrokerRegistration]):
-    """The registered brokers by id.
+    """The registered brokers by id, with an index by log directory.
 
     ``table_size`` is the number of entries for which Kafka sized its hash table of brokers: one
     more than the most brokers that were registered at a change since this state was loaded.
     """
 
-    __slots__ = ("table_size",)
+    __slots__ = ("_by_directory", "_past", "table_size")
     kind: ClassVar[str] = "broker"
 
     def __init__(self, journal: Journal) -> None:
         super().__init__(journal)
         self.table_size = 0
+        # Several brokers may have a directory: a log may hold what no controller accepts.
+        self._by_directory: dict[Uuid, dict[int, None]] = {}
+        self._past: PastEntries | None = None
+
+    def ids_with_directory(self, directory: Uuid) -> Collection[int]:
+        """Return the ids of the brokers that register this log directory; costs their number."""
+        now: Collection[int] = self._by_directory.get(directory, ())
+        if self._past is None or not (olds := self._past.olds()):
+            return now
+        return [id for id in now if id not in olds] + [
+            id for id, old in olds.items() if old is not ABSENT and directory in old.log_dirs
+        ]
+
+    def show(self, past: PastEntries) -> None:
+        super().show(past)
+        self._past = past
+        source = past.source
+        assert isinstance(source, Brokers)
+        # The present index, whose results `ids_with_directory` corrects.
+        self._by_directory = source._by_directory
 
     def _put(self, key: int, value: BrokerRegistration, offset: int) -> None:
         self.table_size = max(self.table_size, len(self._entries) + 1)
+        self._unlink(key)
         super()._put(key, value, offset)
+        self._link(key)
+
+    def _drop(self, key: int, offset: int) -> None:
+        self._unlink(key)
+        super()._drop(key, offset)
+
+    def _restore(self, key: Any, old: Any) -> None:
+        self._unlink(key)
+        super()._restore(key, old)
+        self._link(key)
+
+    def _copy_entries(self, source: JournaledMap[int, BrokerRegistration]) -> None:
+        for key in self._entries:
+            self._unlink(key)
+        super()._copy_entries(source)
+        for key in self._entries:
+            self._link(key)
+
+    def _link(self, key: int) -> None:
+        broker = self._entries.get(key)
+        if broker is not None:
+            for directory in broker.log_dirs:
+                self._by_directory.setdefault(directory, {})[key] = None
+
+    def _unlink(self, key: int) -> None:
+        broker = self._entries.get(key)
+        if broker is None:
+            return
+        # A registration of a damaged log may list a directory twice.
+        for directory in set(broker.log_dirs):
+            ids = self._by_directory[directory]
+            del ids[key]
+            if not ids:
+                del self._by_directory[directory]
 
     def replay_register(self, record: records.RegisterBroker, offset: int) -> None:
         registration = BrokerRegistration(

@@ -75,10 +75,10 @@ class ElectionContext(ElectionRules):
 
     def set_topic_unclean(self, topic: int, value: bool | None) -> None: ...
     def update_broker(self, broker: RegisteredBroker) -> bool:
-        """Update a broker from its registration.
+        """Update a broker from its registration, or add a new one; costs its directories.
 
-        Returns False, without an update, if the broker is new or has other directories than before:
-        then call `take_brokers`.
+        Returns False, without an update, if the broker has other directories than before, or is new
+        while `knows_directories` is false: then call `take_brokers`.
         """
 
     def take_brokers(self, brokers: Iterable[RegisteredBroker]) -> None:

@@ -76,6 +76,7 @@ cdef class ElectionRules:
     cdef bint allows_unclean(self, int64_t topic) noexcept nogil
     cdef int32_t own_min_isr(self, int64_t topic) noexcept nogil
     cdef int fill_slot(self, BrokerSlot *slot, object broker) except -1
+    cdef int add_broker(self, object broker) except -1
     cdef int32_t effective_min_isr(self, int64_t row, int32_t topic) noexcept nogil
     cdef int decide(self, const PartitionState *before, PartitionState *after,
                     PartitionChange *change, int election, int32_t min_isr,

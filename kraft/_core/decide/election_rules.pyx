@@ -193,7 +193,13 @@ cdef class ElectionRules:
         return self.directory_count == self.table.directories_seen.count
 
     def update_broker(self, broker):
-        if self.log_dirs.get(broker.id) != tuple(broker.log_dirs):
+        directories = self.log_dirs.get(broker.id)
+        if directories is None:
+            if not self.knows_directories:
+                return False
+            self.add_broker(broker)
+            return True
+        if directories != tuple(broker.log_dirs):
             return False
         self.fill_slot(self.find_broker(broker.id), broker)
         return True
@@ -206,11 +212,7 @@ cdef class ElectionRules:
 
     def take_brokers(self, brokers):
         """Rebuild the hash map of brokers and the owners of directories."""
-        cdef int64_t number, known = self.table.directories_seen.count
-        cdef BrokerSlot *slot
-        cdef DirectoryOwner *shared
-        cdef int32_t *owners
-        cdef tuple directories
+        cdef int64_t known = self.table.directories_seen.count
         brokers = list(brokers)
         self._make_slots(len(brokers))
         self.broker_count = 0
@@ -224,55 +226,72 @@ cdef class ElectionRules:
             or arena_reserve(&self.directory_bytes, 16 * <size_t>(known + len(brokers))) < 0
         ):
             raise MemoryError("no memory for the directories of the brokers")
-        owners = <int32_t *>self.directory_owners.data
         # Nothing is allocated for no directories, and memcpy takes no NULL.
         if known > 0:
-            memset(owners, 0xff, 4 * <size_t>known)
+            memset(self.directory_owners.data, 0xff, 4 * <size_t>known)
             memcpy(self.directory_bytes.data, self.table.directories_seen.keys.data,
                    16 * <size_t>known)
         self.directory_bytes.size = 16 * <size_t>known
         for broker in brokers:
-            slot = self.intern_broker(broker.id)
-            self.fill_slot(slot, broker)
-            directories = tuple(broker.log_dirs)
-            self.log_dirs[slot.id] = directories
-            slot.tells_directories = len(directories) > 0
-            slot.default_directory = DIRECTORY_UNASSIGNED
-            if not directories:
-                slot.default_directory = DIRECTORY_MIGRATING
-            for directory in directories:
-                if not PyBytes_Check(directory) or PyBytes_GET_SIZE(directory) != 16:
-                    raise InvalidRequestError("a directory id is 16 bytes")
-                number = self.table.directories_seen.find(
-                    <const uint8_t *>PyBytes_AS_STRING(directory)
-                )
-                if len(directories) == 1:
-                    slot.default_directory = <uint32_t>number
-                    if number < 0:
-                        # New replicas may name a directory that no record has named yet.
-                        slot.default_directory = <uint32_t>(self.directory_bytes.size // 16)
-                        memcpy(self.directory_bytes.data + self.directory_bytes.size,
-                               PyBytes_AS_STRING(directory), 16)
-                        self.directory_bytes.size += 16
+            self.add_broker(broker)
+
+    cdef int add_broker(self, object broker) except -1:
+        """Add a registered broker and its directories. The table has no new directories since
+        `take_brokers`.
+        """
+        cdef int64_t number
+        cdef BrokerSlot *slot
+        cdef DirectoryOwner *shared
+        cdef int32_t *owners = <int32_t *>self.directory_owners.data
+        cdef tuple directories = tuple(broker.log_dirs)
+        for directory in directories:
+            if not PyBytes_Check(directory) or PyBytes_GET_SIZE(directory) != 16:
+                raise InvalidRequestError("a directory id is 16 bytes")
+        if (
+            arena_reserve(&self.directory_bytes, 16) < 0
+            # Each directory adds its first owner and this one at most.
+            or arena_reserve(
+                &self.shared_directories, 2 * len(directories) * sizeof(DirectoryOwner)
+            ) < 0
+        ):
+            raise MemoryError("no memory for the directories of the brokers")
+        slot = self.intern_broker(broker.id)
+        self.fill_slot(slot, broker)
+        self.log_dirs[slot.id] = directories
+        slot.tells_directories = len(directories) > 0
+        slot.default_directory = DIRECTORY_UNASSIGNED
+        if not directories:
+            slot.default_directory = DIRECTORY_MIGRATING
+        for directory in directories:
+            number = self.table.directories_seen.find(
+                <const uint8_t *>PyBytes_AS_STRING(directory)
+            )
+            if len(directories) == 1:
+                slot.default_directory = <uint32_t>number
                 if number < 0:
-                    continue
-                if owners[number] == NO_OWNER:
-                    owners[number] = slot.id
-                    continue
-                if arena_reserve(&self.shared_directories, 2 * sizeof(DirectoryOwner)) < 0:
-                    raise MemoryError("no memory for the directories of the brokers")
-                shared = <DirectoryOwner *>(
-                    self.shared_directories.data + self.shared_directories.size
-                )
-                if owners[number] != SEVERAL_OWNERS:
-                    shared[0].broker = owners[number]
-                    shared[0].directory = <uint32_t>number
-                    shared += 1
-                    self.shared_directories.size += sizeof(DirectoryOwner)
-                shared[0].broker = slot.id
+                    # New replicas may name a directory that no record has named yet.
+                    slot.default_directory = <uint32_t>(self.directory_bytes.size // 16)
+                    memcpy(self.directory_bytes.data + self.directory_bytes.size,
+                           PyBytes_AS_STRING(directory), 16)
+                    self.directory_bytes.size += 16
+            if number < 0:
+                continue
+            if owners[number] == NO_OWNER:
+                owners[number] = slot.id
+                continue
+            shared = <DirectoryOwner *>(
+                self.shared_directories.data + self.shared_directories.size
+            )
+            if owners[number] != SEVERAL_OWNERS:
+                shared[0].broker = owners[number]
                 shared[0].directory = <uint32_t>number
+                shared += 1
                 self.shared_directories.size += sizeof(DirectoryOwner)
-                owners[number] = SEVERAL_OWNERS
+            shared[0].broker = slot.id
+            shared[0].directory = <uint32_t>number
+            self.shared_directories.size += sizeof(DirectoryOwner)
+            owners[number] = SEVERAL_OWNERS
+        return 0
 
     def _make_slots(self, int64_t count):
         cdef uint32_t capacity = 64

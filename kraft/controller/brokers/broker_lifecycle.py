@@ -324,17 +324,17 @@ def _check_directories(state: ClusterState, request: RegistrationRequest) -> Non
             raise InvalidRegistrationError(
                 f"broker {request.broker_id} has the reserved log directory id {directory!r}"
             )
-    named = set(directories)
-    if len(named) < len(directories):
+    if len(set(directories)) < len(directories):
         raise InvalidRegistrationError(
             f"broker {request.broker_id} lists the same log directory id twice"
         )
-    for other in state.brokers.values():
-        if other.id != request.broker_id and not named.isdisjoint(other.log_dirs):
-            raise InvalidRegistrationError(
-                f"broker {request.broker_id} has a log directory id of the registered broker "
-                f"{other.id}"
-            )
+    for directory in directories:
+        for other in state.brokers.ids_with_directory(directory):
+            if other != request.broker_id:
+                raise InvalidRegistrationError(
+                    f"broker {request.broker_id} has a log directory id of the registered broker "
+                    f"{other}"
+                )
 
 
 def _check_features(state: ClusterState, request: RegistrationRequest) -> None:

@@ -7,6 +7,7 @@ import pytest
 from kraft import records
 from kraft.errors import OffsetOutOfRangeError, ReplayError, UnsupportedVersionError
 from kraft.image import BrokerRegistration, ClusterState, VersionRange, quota_entity
+from kraft.image.nodes import Brokers
 from kraft.records import MetadataVersion, Record, Uuid, control
 
 DIR_1, DIR_2, DIR_3 = (Uuid(bytes([first, *range(15)])) for first in (0x10, 0x20, 0xF0))
@@ -140,6 +141,24 @@ class TestBrokers:
 
         state.apply(records.FenceBroker(id=2, epoch=0), 3)
         assert state.brokers[2].fenced
+
+    def test_brokers_are_found_by_their_directories_now_and_as_of_an_image(self) -> None:
+        def found(brokers: Brokers) -> list[list[int]]:
+            return [sorted(brokers.ids_with_directory(each)) for each in (DIR_1, DIR_2, DIR_3)]
+
+        # Broker 2 lists a directory twice and shares it, as no controller accepts it.
+        state = applied(register(1, 0, log_dirs=[DIR_1]), register(2, 1, log_dirs=[DIR_1, DIR_1]))
+        assert found(state.brokers) == [[1, 2], [], []]
+        first = state.image(2)
+        state.apply(change(1, 0, log_dirs=[DIR_2]), 2)
+        state.apply(records.UnregisterBroker(broker_id=2, broker_epoch=1), 3)
+        state.apply(register(3, 4, log_dirs=[DIR_3, DIR_2]), 4)
+        assert found(state.brokers) == [[], [1, 3], [3]]
+        assert found(first.brokers) == [[1, 2], [], []]
+        assert found(state.at(3).brokers) == [[2], [1], []]
+        del first
+        state.revert(3)
+        assert found(state.brokers) == [[2], [1], []]
 
     def test_an_unregistered_broker_is_gone(self) -> None:
         state = applied(register(1, 0), records.UnregisterBroker(broker_id=1, broker_epoch=0))

@@ -235,6 +235,64 @@ def test_a_context_needs_whole_directory_ids_and_a_level() -> None:
         ElectionContext(table, [], metadata_version=0)
 
 
+def test_a_broker_that_is_added_decides_as_in_a_new_context() -> None:
+    one, two, shared, unnamed = (Uuid(bytes([200, number]) * 8) for number in range(4))
+    table = table_of(
+        partition(A, 0, [1, 2], directories=[one, two]),
+        partition(A, 1, [3, 1], directories=[shared, one]),
+        partition(A, 2, [4, 5], directories=[shared, unnamed]),
+        partition(B, 0, [6, 5], directories=[unnamed, two]),
+    )
+    brokers = [
+        Broker(1, log_dirs=(one, two)),
+        Broker(3, log_dirs=(shared,)),
+        # Its directory is registered by broker 3 too, as no controller accepts it.
+        Broker(4, log_dirs=(shared, unnamed)),
+        Broker(5, log_dirs=(Uuid(bytes([9]) * 16),)),
+        Broker(6),
+        Broker(7, fenced=True, log_dirs=(unnamed,)),
+        *(Broker(id, log_dirs=(Uuid(id.to_bytes(16, "big")),)) for id in range(1000, 1200)),
+    ]
+    built = ElectionContext(table, brokers, metadata_version=30)
+    grown = ElectionContext(table, brokers[:1], metadata_version=30)
+    # An operation that names a broker before it registers.
+    grown.remove_from_isr(BatchBuilder(), [5])
+    for broker in brokers[1:]:
+        assert grown.update_broker(broker)
+    for mine, theirs in zip(grown.row_rules(), built.row_rules(), strict=True):
+        assert mine.tolist() == theirs.tolist()
+    targets = [[7, 1100], [4, 5], [1, 3]]
+    found = []
+    for context in (grown, built):
+        builder = BatchBuilder()
+        context.remove_from_isr(builder, [1, 3])
+        for row, replicas in enumerate(targets):
+            context.reassign(builder, row, replicas)
+        found.append(changes(builder))
+    assert found[0] == found[1]
+    assert any(Uuid((1100).to_bytes(16, "big")) in (each.directories or ()) for each in found[0])
+
+
+def test_a_broker_is_not_added_beside_directories_that_the_context_has_not_seen() -> None:
+    table = table_of(partition(A, 0, [1]))
+    context = ElectionContext(table, [Broker(1)], metadata_version=30)
+    late = Uuid(bytes([200]) * 16)
+    table.apply(
+        encode_records([records.PartitionChange(partition_id=0, topic_id=A, directories=[late])])
+    )
+    assert not context.knows_directories
+    assert not context.update_broker(Broker(2, log_dirs=(late,)))
+
+
+def test_a_broker_with_other_directories_is_not_updated() -> None:
+    one, two = Uuid(bytes([200]) * 16), Uuid(bytes([201]) * 16)
+    context = ElectionContext(table_of(), [Broker(1, log_dirs=(one,))], metadata_version=30)
+    assert not context.update_broker(Broker(1, log_dirs=(two,)))
+    assert context.update_broker(Broker(1, fenced=True, log_dirs=(one,)))
+    with pytest.raises(InvalidRequestError):
+        context.update_broker(Broker(2, log_dirs=(b"short",)))  # type: ignore[arg-type]
+
+
 def test_the_twins_hash_set_has_javas_order() -> None:
     # java.util.HashSet printed these orders: 65538 shares bucket 3 with 3, and 16 comes before 1.
     assert hash_set_order([], [3, 1, 2]) == [1, 2, 3]

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import pytest
 
 from kraft import records
+from kraft._core.decide.election import ElectionContext
+from kraft.controller import state
 from kraft.controller.brokers.broker_lifecycle import (
     begin_controlled_shutdown,
     fence_broker,
@@ -21,6 +26,7 @@ from kraft.errors import (
     UnsupportedVersionError,
 )
 from kraft.image import NodeEndpoint, VersionRange
+from kraft.image.nodes import Brokers
 from kraft.records import Uuid
 from tests.harness.decisions import FEATURES, Lab, directory, names, registration
 
@@ -155,6 +161,49 @@ def test_a_broker_of_another_cluster_is_rejected_first() -> None:
     request = registration(7, cluster_id="ours")
     joined = register_broker(lab.cluster, request, next_offset=at, cluster_id="ours")
     assert joined.response == at
+
+
+def test_a_registration_does_not_read_the_other_brokers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the registrations of N brokers cost N * N."""
+    lab = Lab(2)
+    rebuilt: list[object] = []
+
+    class Context(ElectionContext):
+        def take_brokers(self, brokers: Any) -> None:
+            rebuilt.append(self)
+            super().take_brokers(brokers)
+
+    monkeypatch.setattr(state, "ElectionContext", Context)
+    lab.cluster.state.derived = None
+    lab.create("t", [0, 1])
+    state.election_context(lab.cluster)
+    rebuilt.clear()
+
+    def read(brokers: Brokers) -> Iterator[int]:
+        raise AssertionError("all registrations were read")
+
+    monkeypatch.setattr(Brokers, "__iter__", read)
+    for broker in range(2, 9):
+        at = lab.cluster.next_offset
+        lab.do(register_broker(lab.cluster, registration(broker), next_offset=at))
+        lab.do(unfence_broker(lab.cluster, broker))
+    assert not rebuilt
+    monkeypatch.undo()
+    lab.create("u", [8, 2])
+    lab.do(fence_broker(lab.cluster, 8))
+    assert lab.partition("u")["leader"] == 2, "the added brokers may lead"
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_directory_of_another_broker_is_rejected(number: int) -> None:
+    lab = Lab(3)
+    taken = [directory(7), directory(7, 1)]
+    taken[number] = directory(2)
+    with pytest.raises(InvalidRegistrationError, match="of the registered broker 2"):
+        register_broker(lab.cluster, registration(7, log_dirs=taken), next_offset=0)
+    own = registration(2, 2, log_dirs=[directory(2), directory(2, 1)])
+    lab.do(register_broker(lab.cluster, own, next_offset=lab.cluster.next_offset))
+    assert set(lab.cluster.state.brokers[2].log_dirs) == set(own.log_dirs)
 
 
 def test_a_broker_of_zookeeper_is_rejected() -> None:
