@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kraft.cli.options import JsonOption
+from kraft.fleet.quorum_kind import QuorumKind
 
 if TYPE_CHECKING:
     from kraft.cli.output import Output
     from kraft.fleet.calibration import Calibration
+    from kraft.fleet.cost_model import Coefficients
     from kraft.fleet.cost_report import CostReport
 
 HeartbeatOption = Annotated[
@@ -137,6 +139,15 @@ def fleet_cost(
             "--changes", metavar="N", min=0, help="Metadata changes a second, beside idle appends."
         ),
     ] = 0.0,
+    quorum: Annotated[
+        QuorumKind | None,
+        typer.Option(
+            "--quorum",
+            help="Whose controllers answer the observers: kraft's in rounds for many commits, "
+            "Apache Kafka's twice an append. Default: the quorum of --costs, else kraft.",
+            show_default=False,
+        ),
+    ] = None,
     fan_out: Annotated[
         int | None,
         typer.Option(
@@ -196,6 +207,8 @@ def fleet_cost(
       kraft lab fleet-cost --brokers 10000 --partitions 10000000 --fan-out 16
 
       kraft lab fleet-cost --brokers 1000 --partitions 1000000 --costs kraft-costs.json --cores 2
+
+      kraft lab fleet-cost --brokers 10000 --partitions 10000000 --quorum kafka
     """  # noqa: E501  (help joins no lines: each paragraph is one)
     from kraft.cli.output import Output
     from kraft.fleet.calibration import parse
@@ -203,6 +216,7 @@ def fleet_cost(
     from kraft.fleet.cost_report import cost_report
 
     output = Output(as_json=as_json)
+    coefficients = None if costs is None else parse(costs.read_bytes(), str(costs))
     cluster = Cluster(
         brokers,
         partitions,
@@ -211,6 +225,7 @@ def fleet_cost(
         changes_per_s=changes,
         heartbeat_s=heartbeat_ms / 1000,
         idle_append_s=idle_append_ms / 1000,
+        quorum=_kind(quorum, coefficients),
     )
     machine = ControllerMachine(
         cores=cores,
@@ -219,12 +234,37 @@ def fleet_cost(
         memory_bytes=memory_gib * 2**30,
         burst_s=burst_s,
     )
-    coefficients = None if costs is None else parse(costs.read_bytes(), str(costs))
     report = cost_report(cluster, machine, coefficients, fan_out)
     if as_json:
         output.document(report.as_dict())
         return
     _show_cost(output, report, has_costs=coefficients is not None)
+
+
+def _kind(wanted: QuorumKind | None, coefficients: Coefficients | None) -> QuorumKind:
+    """Return whose controllers are meant.
+
+    Raises InvalidRequestError where the costs are those of other controllers.
+    """
+    from kraft.errors import InvalidRequestError
+
+    if coefficients is None:
+        return wanted or QuorumKind.KRAFT
+    # The label of a run of Apache Kafka's quorum has its version: kafka-4.3.1.
+    measured = coefficients.quorum.partition("-")[0]
+    if measured not in list(QuorumKind):
+        if wanted is None:
+            raise InvalidRequestError(
+                f"the costs are those of the quorum {coefficients.quorum!r}: say with --quorum "
+                "whether its controllers are kraft's or Apache Kafka's"
+            )
+        return wanted
+    if wanted is not None and wanted != measured:
+        raise InvalidRequestError(
+            f"--quorum {wanted} does not go with the costs of {coefficients.quorum}: leave "
+            f"out --quorum, or name costs of {wanted} (kraft lab fleet-calibrate)"
+        )
+    return QuorumKind(measured)
 
 
 def _show_cost(output: Output, report: CostReport, *, has_costs: bool) -> None:
@@ -234,7 +274,7 @@ def _show_cost(output: Output, report: CostReport, *, has_costs: bool) -> None:
     cluster = report.clusters[0]
     output.table(
         f"Work of the active controller: {cluster.brokers:,} brokers, "
-        f"{cluster.partitions:,} partitions",
+        f"{cluster.partitions:,} partitions, quorum {cluster.quorum}",
         ["work", *report.names],
         [(row.name, *row.texts()) for row in report.rows],
         numbers=report.names,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 import sys
 from contextlib import ExitStack
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,6 +17,7 @@ from kraft.cli.fleet_reports import fleet_report, fleet_scaling
 from kraft.cli.lab_compare import compare
 from kraft.cli.option_groups import takes_groups
 from kraft.cli.options import JsonOption
+from kraft.fleet.quorum_kind import QuorumKind
 
 if TYPE_CHECKING:
     from kraft.metadata.facade import Metadata
@@ -168,13 +168,6 @@ def million(
     if not report.is_equal:
         print("error: the loaded state differs from the dropped one", file=sys.stderr)
         raise typer.Exit(FAILED)
-
-
-class QuorumKind(StrEnum):
-    """The controllers that ``kraft lab fleet`` starts."""
-
-    KRAFT = "kraft"
-    KAFKA = "kafka"
 
 
 @app.command("fleet", epilog=EPILOG)

@@ -7,11 +7,14 @@ memory; without them the model gives requests and bytes only. It contains no mea
 Work, with B brokers, P partitions, R replicas:
 
 heartbeats   B / heartbeat interval a second
-fetches      children x appends a second x answers of an append. Each append ends the waiting fetch
-             of every child; since Fetch v18 (KIP-1166) the high watermark's move ends the next one.
-             An idle controller appends one NoOp each `Cluster.idle_append_s`
+fetches      children x `fetches_of_child`. Apache Kafka's leader: appends a second x answers of an
+             append. Each append ends the waiting fetch of every child; since Fetch v18 (KIP-1166)
+             the high watermark's move ends the next one. kraft's leader: rounds a second, each for
+             all commits since the last one (``kraft.raft.observer_purgatory``). An idle controller
+             of both appends one NoOp each `Cluster.idle_append_s`
 bytes out    children x bytes appended, and a response without records for each fetch
-rack loss    P x R x lost / B records, one for each replica that leaves an ISR, sent to every child
+rack loss    P x R x lost / B records, one for each replica that leaves an ISR, sent to every child;
+             one append for each lost broker, evenly in the time that the loss may take
 cold start   every child fetches a snapshot of P partitions
 
 Children are all brokers or, where observers fetch through a tree, its fan-out. Heartbeats always go
@@ -31,6 +34,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kraft.errors import InvalidRequestError
+from kraft.fleet.quorum_kind import QuorumKind
 from kraft.protocol.broker_heartbeat import BROKER_HEARTBEAT, BrokerHeartbeatResponseData
 from kraft.protocol.common import BrokerEndpoint, LeaderIdAndEpoch
 from kraft.protocol.fetch import (
@@ -39,6 +43,7 @@ from kraft.protocol.fetch import (
     FetchedTopicData,
     FetchResponseData,
 )
+from kraft.raft.observer_purgatory import ANSWER_MS, MAX_DELAY_MS
 from kraft.records import Partition, PartitionChange, Record, Uuid
 from kraft.records.batches import encode_records
 
@@ -46,6 +51,8 @@ from kraft.records.batches import encode_records
 _RESPONSE_HEADER = 9
 #: Records that are encoded to find the size of one in a full batch.
 _SAMPLE = 1000
+#: How long a leader keeps a fetch that finds nothing: the fetch's MaxWaitMs, of Kafka's brokers.
+_FETCH_WAIT_S = 0.5
 
 
 class Term(StrEnum):
@@ -74,7 +81,8 @@ class Cluster:
 
     ``fan_out`` is the number of children of each node in a tree of observers, None without a tree.
     ``changes_per_s`` are appends beside the idle ones, of ``records_per_change`` records.
-    ``answers_per_append`` is 2 from Fetch v18 on, before that 1.
+    ``answers_per_append`` of Apache Kafka's leader is 2 from Fetch v18 on, before that 1; kraft's
+    leader does not use it.
     """
 
     brokers: int
@@ -88,6 +96,7 @@ class Cluster:
     records_per_change: float = 1.0
     answers_per_append: int = 2
     fan_out: int | None = None
+    quorum: QuorumKind = QuorumKind.KRAFT
 
     def __post_init__(self) -> None:
         for name in ("brokers", "partitions", "replication_factor", "racks", "answers_per_append"):
@@ -234,10 +243,27 @@ class Limit:
         return self.load / self.limit
 
 
+def fetches_of_child(cluster: Cluster, children: int, appends_per_s: float) -> float:
+    """Return the fetches a second of each of ``children`` while appends come evenly.
+
+    kraft's leader answers all waiting observers in a round. It sends an answer each `ANSWER_MS`
+    when rounds follow each other, and delays no round for longer than `MAX_DELAY_MS`. A fetch that
+    waits for longer than 0.5 s is answered without records, and sent again.
+    """
+    if cluster.quorum is QuorumKind.KRAFT:
+        most = max(1000 / (ANSWER_MS * children), 1000 / MAX_DELAY_MS)
+        answered, answers = min(appends_per_s, most), 1
+    else:
+        answered, answers = appends_per_s, cluster.answers_per_append
+    # A wait that ends with the next append, at exactly 0.5 s, does not expire.
+    expired = math.ceil(1 / (answered * _FETCH_WAIT_S) - 1e-9) - 1
+    return answered * (answers + max(expired, 0))
+
+
 def steady_rates(cluster: Cluster) -> Rates:
     """Return the work of an idle cluster, and of its changes."""
     appends = 1 / cluster.idle_append_s + cluster.changes_per_s
-    fetches = cluster.children * appends * cluster.answers_per_append
+    fetches = cluster.children * fetches_of_child(cluster, cluster.children, appends)
     records = 1 / cluster.idle_append_s + cluster.changes_per_s * cluster.records_per_change
     heartbeats = cluster.brokers / cluster.heartbeat_s
     sizes, responses = record_sizes(cluster.replication_factor), response_sizes()
@@ -252,8 +278,8 @@ def steady_rates(cluster: Cluster) -> Rates:
     )
 
 
-def rack_loss(cluster: Cluster) -> Burst:
-    """Return the work after the loss of the largest rack.
+def rack_loss(cluster: Cluster, within_s: float) -> Burst:
+    """Return the work after the loss of the largest rack, decided evenly within ``within_s``.
 
     Each lost broker is fenced by its own decision, which takes it from every ISR. Without a tree
     the brokers that live fetch all of it; a fetch has at most 8 MiB.
@@ -264,7 +290,8 @@ def rack_loss(cluster: Cluster) -> Burst:
     receivers = cluster.children
     if cluster.fan_out is None:
         receivers = cluster.brokers - lost
-    fetches = receivers * max(math.ceil(log_bytes / _MOST_FETCHED), 1)
+    answers = within_s * fetches_of_child(cluster, receivers, lost / within_s)
+    fetches = receivers * max(math.ceil(log_bytes / _MOST_FETCHED), answers)
     bytes_out = receivers * log_bytes + fetches * response_sizes().fetch
     return Burst(records, log_bytes, fetches, bytes_out)
 
@@ -377,13 +404,13 @@ def _loads(
         ),
         (
             "rack loss: network",
-            lambda cluster: rack_loss(cluster).bytes_out / machine.network_bytes_s,
+            lambda cluster: rack_loss(cluster, machine.burst_s).bytes_out / machine.network_bytes_s,
             machine.burst_s,
             "s",
         ),
         (
             "rack loss: disk",
-            lambda cluster: rack_loss(cluster).log_bytes / machine.disk_bytes_s,
+            lambda cluster: rack_loss(cluster, machine.burst_s).log_bytes / machine.disk_bytes_s,
             machine.burst_s,
             "s",
         ),
@@ -406,7 +433,9 @@ def _loads(
         ),
         (
             "rack loss: CPU",
-            lambda cluster: coefficients.cpu(rack_loss(cluster).row()).value / cores,
+            lambda cluster: (
+                coefficients.cpu(rack_loss(cluster, machine.burst_s).row()).value / cores
+            ),
             machine.burst_s,
             "s",
         ),

@@ -123,7 +123,7 @@ def _rows(
     clusters: Sequence[Cluster], machine: ControllerMachine, coefficients: Coefficients | None
 ) -> Iterator[CostRow]:
     steady = [steady_rates(each) for each in clusters]
-    losses = [rack_loss(each) for each in clusters]
+    losses = [rack_loss(each, machine.burst_s) for each in clusters]
     starts = [cold_start(each) for each in clusters]
 
     def row(name: str, unit: str, *values: float) -> CostRow:
@@ -136,6 +136,7 @@ def _rows(
     yield row("bytes out", "bytes/s", *(each.bytes_out for each in steady))
     yield row("rack loss: records", "records", *(each.records for each in losses))
     yield row("rack loss: log", "bytes", *(each.log_bytes for each in losses))
+    yield row("rack loss: observer fetches", "", *(each.fetches for each in losses))
     yield row("rack loss: bytes out", "bytes", *(each.bytes_out for each in losses))
     yield row(
         "rack loss: time of the network",

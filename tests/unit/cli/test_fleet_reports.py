@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
@@ -160,7 +161,32 @@ def test_costs_are_calibrated_and_used(kraft: Run, tmp_path: Path) -> None:
     assert "steady: CPU" in estimated.out
     document = kraft("lab", "fleet-cost", "--costs", costs, "--json").json
     assert document["clusters"][0]["work"]["CPU"]["unit"] == "cores"
+    assert document["clusters"][0]["quorum"] == "kraft"
     assert kraft("lab", "fleet-calibrate", tmp_path / "runs", "--json").json["quorum"] == "kraft"
+    wrong = kraft("lab", "fleet-cost", "--costs", costs, "--quorum", "kafka")
+    assert wrong.code == 1
+    assert "--quorum kafka does not go with the costs of kraft: leave out" in wrong.err
+    for label, options, kind in (
+        ("kafka-4.3.1", (), "kafka"),
+        ("mine", ("--quorum", "kafka"), "kafka"),
+        ("mine", (), None),
+    ):
+        costs.write_text(json.dumps({**json.loads(costs.read_text()), "quorum": label}))
+        ran = kraft("lab", "fleet-cost", "--costs", costs, "--json", *options)
+        if kind is None:
+            assert "the costs are those of the quorum 'mine': say with --quorum" in ran.err
+        else:
+            assert ran.json["clusters"][0]["quorum"] == kind
+
+
+def test_the_costs_of_both_quorums_differ_in_fetches(kraft: Run) -> None:
+    fetches = {
+        kind: kraft("lab", "fleet-cost", "--json", *options).json["clusters"][0]["work"][
+            "observer fetches"
+        ]["value"]
+        for kind, options in (("kraft", ()), ("kafka", ("--quorum", "kafka")))
+    }
+    assert fetches == {"kraft": 20_000, "kafka": 40_000}
 
 
 def test_costs_are_optional_and_checked(kraft: Run, tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from kraft.fleet.cost_model import (
     ControllerMachine,
     Term,
     cold_start,
+    fetches_of_child,
     limits,
     memory_of,
     rack_loss,
@@ -27,26 +28,71 @@ from kraft.fleet.cost_model import (
     steady_rates,
 )
 from kraft.fleet.cost_report import breaking_text, cost_report
+from kraft.fleet.quorum_kind import QuorumKind
 from kraft.fleet.traces import read_run
+from kraft.raft.observer_purgatory import ObserverPurgatory
+from kraft.raft.rpc import FetchRequest
+from kraft.raft.voters import ReplicaKey
 from kraft.records import Partition, PartitionChange, Uuid
 from kraft.records.batches import encode_records
 from tests.harness.fleet_costs import COSTS, planted_run, varied
 
 BIG = Cluster(10_000, 10_000_000)
+KAFKA = QuorumKind.KAFKA
 
 
 def test_requests_of_an_idle_cluster() -> None:
     rates = steady_rates(Cluster(1000, 1_000_000))
     assert rates.heartbeats == 500
-    # Two NoOp records a second, each answered with the record and then with the high watermark.
-    assert rates.fetches == 4000
+    # Two NoOp records a second: kraft's leader answers each once, when it is committed.
+    assert rates.fetches == 2000
     assert rates.records == 2
-    old = steady_rates(Cluster(1000, 1_000_000, answers_per_append=1))
-    assert old.fetches == 2000
+    # Apache Kafka's leader answers with the record, and then with the high watermark.
+    theirs = Cluster(1000, 1_000_000, quorum=KAFKA)
+    assert steady_rates(theirs).fetches == 4000
+    assert steady_rates(replace(theirs, answers_per_append=1)).fetches == 2000
+
+
+@pytest.mark.parametrize("kind", list(QuorumKind))
+def test_a_fetch_does_not_wait_longer_than_half_a_second(kind: QuorumKind) -> None:
+    rare = Cluster(1000, 1_000_000, idle_append_s=5.0, quorum=kind)
+    # In five seconds nine waits expire, and the tenth ends with the append.
+    assert steady_rates(rare).fetches == pytest.approx(1000 * (2.2 if kind is KAFKA else 2.0))
+
+
+@pytest.mark.parametrize(
+    ("children", "appends_per_s"),
+    [(50, 2), (50, 20), (100, 1000), (667, 20), (1000, 2), (1000, 100), (3000, 2), (3000, 400)],
+)
+def test_the_rounds_of_krafts_leader(children: int, appends_per_s: int) -> None:
+    """The model counts the answers that `ObserverPurgatory` gives, within 5 %."""
+    purgatory = ObserverPurgatory(0)
+    key, seconds, answers, committed, now_ms = ReplicaKey(7, None), 60, 0, 0, 0.0
+
+    def fetch(reply_to: int) -> None:
+        request = FetchRequest("", key, 1, committed, 1, 500, 1, committed)
+        purgatory.add(reply_to, request, now_ms + 500)
+
+    for reply_to in range(children):
+        fetch(reply_to)
+    while now_ms < seconds * 1000:
+        next_append_ms = committed * 1000 / appends_per_s
+        now_ms = max(now_ms, min(next_append_ms, purgatory.round_at_ms(committed)))
+        committed += now_ms >= next_append_ms
+        if purgatory.round_at_ms(committed) <= now_ms:
+            for reply_to in purgatory.begin_round(committed, now_ms):
+                purgatory.pop(reply_to)
+                fetch(reply_to)
+                answers += 1
+    cluster = Cluster(children, 1)
+    counted = children * fetches_of_child(cluster, children, appends_per_s) * seconds
+    # The answers of a burst are free.
+    assert counted == pytest.approx(answers, rel=0.05)
 
 
 def test_changes_wake_every_child() -> None:
-    idle, busy = Cluster(100, 1000), Cluster(100, 1000, changes_per_s=50, records_per_change=10)
+    idle = Cluster(100, 1000, quorum=KAFKA)
+    busy = replace(idle, changes_per_s=50, records_per_change=10)
     assert steady_rates(busy).fetches == steady_rates(idle).fetches + 100 * 50 * 2
     assert steady_rates(busy).records == 502
     assert steady_rates(busy).heartbeats == steady_rates(idle).heartbeats
@@ -71,12 +117,18 @@ def test_sizes_are_those_of_encoded_records() -> None:
 
 
 def test_a_lost_rack_is_a_record_for_each_replica_in_it() -> None:
-    loss = rack_loss(Cluster(999, 1_000_000))
+    loss = rack_loss(Cluster(999, 1_000_000), 9.0)
     assert loss.records == 1_000_000 + 333
     assert loss.log_bytes == pytest.approx(loss.records * record_sizes(3).change)
     assert loss.bytes_out > 666 * loss.log_bytes
-    assert loss.fetches == 666 * math.ceil(loss.log_bytes / (8 << 20))
-    two = rack_loss(Cluster(999, 1_000_000, replication_factor=1))
+    # One answer in 0.4 ms for 9 s, as the rounds of 666 observers follow each other.
+    assert loss.fetches == pytest.approx(9000 / 0.4)
+    assert rack_loss(Cluster(999, 1_000_000), 0.1).fetches == 666 * math.ceil(
+        loss.log_bytes / (8 << 20)
+    )
+    theirs = rack_loss(Cluster(999, 1_000_000, quorum=KAFKA), 9.0)
+    assert theirs.fetches == pytest.approx(666 * 333 * 2)
+    two = rack_loss(Cluster(999, 1_000_000, replication_factor=1), 9.0)
     assert two.records == pytest.approx(1_000_000 / 3 + 333)
 
 
@@ -85,8 +137,10 @@ def test_a_tree_leaves_the_heartbeats_and_divides_the_bytes() -> None:
     assert (BIG.children, BIG.depth) == (10_000, 1)
     assert (tree.children, tree.depth) == (16, 4)
     assert steady_rates(tree).heartbeats == steady_rates(BIG).heartbeats
-    assert rack_loss(tree).log_bytes == rack_loss(BIG).log_bytes
-    assert rack_loss(tree).bytes_out == pytest.approx(16 * rack_loss(tree).log_bytes, rel=0.001)
+    assert rack_loss(tree, 9.0).log_bytes == rack_loss(BIG, 9.0).log_bytes
+    loss = rack_loss(tree, 9.0)
+    # Beside the log, 22,500 answers of 130 bytes.
+    assert loss.bytes_out == pytest.approx(16 * loss.log_bytes, rel=0.001)
     assert cold_start(BIG).bytes_out == pytest.approx(
         cold_start(tree).bytes_out * 10_000 / 16, rel=0.001
     )
@@ -140,7 +194,7 @@ def test_costs_make_cpu_with_its_error() -> None:
     rates = steady_rates(Cluster(1000, 1_000_000))
     cpu = costs.cpu(rates.row())
     assert cpu.value == pytest.approx(
-        0.1 + 500 * 2e-5 + 4000 * 1e-5 + 2 * 1e-6 + rates.bytes_out * 1e-9
+        0.1 + 500 * 2e-5 + 2000 * 1e-5 + 2 * 1e-6 + rates.bytes_out * 1e-9
     )
     assert cpu.error == pytest.approx(500 * 1e-6)
     assert costs.error(Term.HEARTBEATS) == pytest.approx(1e-6)
@@ -153,7 +207,7 @@ def test_the_report_compares_with_a_tree_and_is_json() -> None:
     report = cost_report(BIG, ControllerMachine(), None, 16)
     assert report.names == ["every broker fetches", "tree of 16"]
     rows = {row.name: row.values for row in report.rows}
-    assert rows["observer fetches"] == (40_000, 64)
+    assert rows["observer fetches"] == (20_000, 32)
     assert "CPU" not in rows
     assert breaking_text(report.limits[0][0], BIG).startswith("cold start: network reaches")
     document = json.loads(json.dumps(report.as_dict(), allow_nan=False))
