@@ -183,6 +183,17 @@ def fleet(
             show_default=False,
         ),
     ] = "",
+    state: Annotated[
+        Path | None,
+        typer.Option(
+            "--state",
+            metavar="DIR",
+            help="Keep the metadata of the brokers in this directory, a snapshot for each process. "
+            "The next run against the same quorum starts its brokers from it. Default: they keep "
+            "nothing.",
+            show_default=False,
+        ),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Run a cluster of light brokers against a running quorum, and measure its controllers.
@@ -196,6 +207,8 @@ def fleet(
       kraft fleet --bootstrap-controllers localhost:20001 --brokers 100 --partitions 10000
 
       kraft fleet --bootstrap-controllers localhost:20001 --brokers 1000 --partitions 1000000 --scenario rack-loss --out rack-loss
+
+      kraft fleet --bootstrap-controllers localhost:20001 --brokers 1000 --scenario start --state fleet-state
 
       kraft fleet --list-scenarios
     """  # noqa: E501  (help joins no lines: each paragraph is one)
@@ -219,6 +232,7 @@ def fleet(
             bootstrap_controllers,
             options.out,
             label,
+            state=state,
         ),
         as_json=as_json,
     )
@@ -344,6 +358,17 @@ def _print_report(report: FleetReport, request: FleetRequest, *, as_json: bool) 
         if not check.problems
         else "failed",
     }
+    for (step, name), values in report.values.items():
+        if name == "all_unfenced":
+            fields[f"Up and unfenced, {step}"] = (
+                f"{run.brokers} brokers after {max(values) / 1000:.2f} s"
+            )
+    if report.loaded_offset is not None:
+        fields["Started from"] = (
+            f"the snapshot at offset {report.loaded_offset}, loaded once by each process"
+        )
+    if report.saved_offset is not None:
+        fields["State"] = f"{request.state} has a snapshot of each process for the next run"
     if report.outcomes:
         fields["Requests for partitions"] = _counts(report.outcomes)
     if report.failures:

@@ -19,8 +19,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from kraft.errors import InvalidConfigError, KraftError
+from kraft.errors import InvalidConfigError, KraftError, StorageError
 from kraft.fleet.fleet_process import FleetProcess
+from kraft.fleet.state_directory import FleetState, SavedSnapshot
 from kraft.fleet.trace import FleetTrace
 from kraft.fleet.worker import WorkerPlan
 from kraft.records import Uuid
@@ -148,9 +149,13 @@ class Fleet:
         bootstrap_controllers: str,
         directory: Path,
         trace: FleetTrace,
+        state: FleetState | None = None,
     ) -> None:
+        """``state`` is what the brokers have on their disks; None: nothing."""
         self.settings = settings
         self.trace = trace
+        self._state = state
+        self._cluster_id = cluster_id
         self._lock = threading.RLock()
         self._fault = ""
         self._ready: set[int] = set()
@@ -203,6 +208,8 @@ class Fleet:
             settings.heartbeat_interval_ms,
             settings.lag_ms,
             is_cold=settings.is_cold,
+            number=number,
+            snapshot=None if self._state is None else self._state.snapshots[number][:3],
         )
 
     @property
@@ -263,6 +270,11 @@ class Fleet:
             self._fault = self._fault or (
                 f"process {number} of the fleet cannot apply what a controller sent to "
                 f"{line['broken']}"
+            )
+        elif "unloaded" in line:
+            self._fault = self._fault or (
+                f"process {number} of the fleet cannot load its snapshot {line['unloaded']}; "
+                "remove the directory of --state, and the brokers fetch all metadata again"
             )
         elif "ended" in line:
             self._fault = self._fault or (
@@ -436,6 +448,20 @@ class Fleet:
                     f"{offset}{delay_text(self.worst_delay_ms)}"
                 )
             self.pause(_POLL_S)
+
+    def save(self, directory: Path, timeout_s: float) -> FleetState:
+        """Let each process write a snapshot of what it has applied; return where they are.
+
+        Raises StorageError where one cannot.
+        """
+        replies = self._ask("save", self.processes, timeout_s, path=str(directory))
+        for reply in replies.values():
+            if "error" in reply:
+                raise StorageError(reply["error"])
+        snapshots = {
+            number: SavedSnapshot(*reply["saved"]) for number, reply in sorted(replies.items())
+        }
+        return FleetState(self._cluster_id, snapshots)
 
     def _ask(
         self, question: str, processes: Sequence[FleetProcess], timeout_s: float, **fields: Any

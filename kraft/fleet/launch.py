@@ -24,14 +24,17 @@ from kraft.fleet.fleet import Fleet, FleetSettings
 from kraft.fleet.limits import FleetNeeds, check_limits
 from kraft.fleet.measures import percentile
 from kraft.fleet.own_quorum import KafkaQuorum, OwnQuorum
-from kraft.fleet.run import Conservation, FleetRunner, Sampler
+from kraft.fleet.run import Conservation, FleetRunner
+from kraft.fleet.sampler import Sampler
 from kraft.fleet.samples import listening_processes
 from kraft.fleet.scenario import ComeBack, FleetScenario, Lose, Start, Step
+from kraft.fleet.state_directory import check_state_directory, read_state, write_state
 from kraft.fleet.trace import FleetRun, FleetTrace
 from kraft.fleet.traces import EVENTS
 from kraft.network.controller_connection import Address
 from kraft.network.quorum_client import QuorumClient
 
+_SAVE_TIMEOUT_S = 600.0
 _LOCAL_HOSTS = ("localhost", "::1")
 #: The smallest quorum that has a majority without one of its controllers.
 _MAJORITY_AFTER_LOSS = 3
@@ -42,7 +45,8 @@ class FleetRequest:
     """A run. Without ``bootstrap_controllers`` it starts ``controllers`` of its own ``quorum``.
 
     ``quorum`` is ``kraft`` or ``kafka``. ``out`` is a new or empty directory; None: the files are
-    removed at the end.
+    removed at the end. ``state`` is the directory of what the brokers keep for the next run against
+    the same quorum (``state_directory``).
     """
 
     settings: FleetSettings
@@ -55,6 +59,7 @@ class FleetRequest:
     controllers: int = 3
     kafka_home: Path | None = None
     heap: str = "2g"
+    state: Path | None = None
     quorum_settings: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -75,6 +80,10 @@ class FleetReport:
     outcomes: Mapping[str, int]
     #: How late the event loops of the fleet's processes were at most: a part of every measure.
     worst_delay_ms: float
+    #: The offset of the snapshot with which the brokers began; None: without one.
+    loaded_offset: int | None
+    #: The offset of the snapshot that they keep for the next run; None: they keep none.
+    saved_offset: int | None
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -93,6 +102,8 @@ class FleetReport:
             "receivedBytes": self.received_bytes,
             "decodedBytes": self.decoded_bytes,
             "fleetDelayMs": self.worst_delay_ms,
+            "loadedOffset": self.loaded_offset,
+            "savedOffset": self.saved_offset,
             "failedRequests": dict(self.failures),
             "partitionRequests": dict(self.outcomes),
             "check": {
@@ -175,10 +186,13 @@ def run_fleet(
             request.settings.seed,
             request.settings.processes,
         )
+        state = None
+        if request.state is not None:
+            state = read_state(request.state, request.settings, cluster_id)
         trace = stack.enter_context(FleetTrace(home, run))
         view.step = f"starting {run.processes} processes of light brokers"
         fleet = stack.enter_context(
-            Fleet(request.settings, cluster_id, bootstrap, home / "processes", trace)
+            Fleet(request.settings, cluster_id, bootstrap, home / "processes", trace, state)
         )
         sampler = Sampler(fleet, trace, controllers, quorum.metrics_ports if quorum else ())
         stack.callback(sampler.stop)
@@ -198,6 +212,11 @@ def run_fleet(
             on_step=step_begins,
         )
         conservation = runner.run(request.scenario)
+        saved = None
+        if request.state is not None and not conservation.problems:
+            view.step = f"writing the brokers' state to {request.state}"
+            saved = fleet.save(request.state, _SAVE_TIMEOUT_S)
+            write_state(request.state, request.settings, saved)
         statistics = list(fleet.statistics.values())
         outcomes: dict[str, int] = {}
         for each in statistics:
@@ -213,6 +232,8 @@ def run_fleet(
             dict(fleet.failures),
             outcomes,
             fleet.worst_delay_ms,
+            None if state is None else state.offset,
+            None if saved is None else saved.offset,
         )
 
 
@@ -243,6 +264,13 @@ def _check_request(request: FleetRequest) -> None:
             f"majority then, at least {_MAJORITY_AFTER_LOSS} are needed (--controllers)"
         )
     _check_losses(request.scenario, settings)
+    if request.state is not None:
+        if settings.is_cold:
+            raise InvalidRequestError(
+                "brokers that fetch all metadata do not start from a snapshot: leave out --cold or "
+                "--state"
+            )
+        check_state_directory(request.state)
     check_limits(
         FleetNeeds(
             settings.brokers,

@@ -22,6 +22,10 @@ _SCENARIOS: Mapping[str, dict[str, Any]] = {
         "description": "Start the brokers on an empty cluster.",
         "steps": [{"do": "start"}],
     },
+    "create": {
+        "description": "Start the brokers and create the partitions.",
+        "steps": [*_BEGIN],
+    },
     "rack-loss": {
         "description": "Lose the first of the racks and let it come back.",
         "steps": [

@@ -86,6 +86,7 @@ _TIMES = (_P50, _P99, _WORST)
 
 #: The statistics of each kind of event, in the order of reports.
 STATISTICS: dict[str, tuple[_Statistic, ...]] = {
+    "all_unfenced": _TIMES,
     "applied": _TIMES,
     "first_write": _TIMES,
     "fenced_after": _TIMES,

@@ -9,9 +9,8 @@ An error of the fleet (`FleetFaultError`) is told apart from a step that did not
 from __future__ import annotations
 
 import random
-import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -36,7 +35,6 @@ from kraft.fleet import scenario as steps
 from kraft.fleet.fleet import Fleet, FleetTimeoutError, Loss
 from kraft.fleet.own_quorum import OwnQuorum
 from kraft.fleet.partition_rules import table_digest
-from kraft.fleet.samples import ProcessUse, queue_time_p99_ms, use_of
 from kraft.fleet.scenario import FleetScenario, Step
 from kraft.fleet.trace import FleetTrace
 from kraft.fleet.worker import MARKER_SETTING, MARKER_TOPIC
@@ -65,92 +63,6 @@ class Conservation:
     checked_brokers: int = 0
     partitions: int = 0
     problems: list[str] = field(default_factory=list)
-
-
-class Sampler:
-    """Writes the use of the machine to the trace once a second, in a thread."""
-
-    def __init__(
-        self,
-        fleet: Fleet,
-        trace: FleetTrace,
-        controllers: Callable[[], Mapping[int, int]],
-        metrics_ports: Sequence[int] = (),
-    ) -> None:
-        """``controllers`` returns the processes by port; ``metrics_ports`` serve their metrics."""
-        self._fleet = fleet
-        self._trace = trace
-        self._controllers = controllers
-        self._metrics_ports = metrics_ports
-        self._stopping = threading.Event()
-        #: The last values by name.
-        self.last: dict[str, float] = {}
-        #: Sum and number of samples of each kind of CPU by step.
-        self._sums: dict[str, dict[str, tuple[float, int]]] = {}
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
-
-    def _run(self) -> None:
-        try:
-            self._sample()
-        except OSError as error:
-            self._fleet.fail_trace(error)
-
-    def _sample(self) -> None:
-        before: tuple[float, dict[int, ProcessUse], ProcessUse] | None = None
-        while not self._stopping.wait(1.0):
-            now = time.monotonic()
-            by_port = {port: use_of([pid]) for port, pid in self._controllers().items()}
-            fleet = use_of(self._fleet.pids)
-            statistics = list(self._fleet.statistics.values())
-            values = {
-                "controller_rss": float(sum(each.rss for each in by_port.values())),
-                "fleet_rss": float(fleet.rss),
-                "disk_bytes": float(sum(each.disk_bytes for each in by_port.values())),
-                "network_bytes": float(sum(each["received_bytes"] for each in statistics)),
-                "observer_fetches": float(sum(each["fetches"] for each in statistics)),
-                "heartbeats": float(sum(each["heartbeats"] for each in statistics)),
-                "metadata_offset": float(max((each["offset"] for each in statistics), default=0)),
-                "applied_lag_records": float(
-                    max((each["applied_lag"] for each in statistics), default=0)
-                ),
-            }
-            values["fleet_delay"] = self._fleet.take_delay()
-            queue_time = queue_time_p99_ms(self._metrics_ports)
-            if queue_time is not None:
-                values["queue_time_p99"] = queue_time
-            if before is not None:
-                seconds = now - before[0]
-                # A controller that was started again has used less than before.
-                used = {
-                    port: max(each.cpu_s - before[1].get(port, each).cpu_s, 0) / seconds
-                    for port, each in by_port.items()
-                }
-                values["controller_cpu"] = sum(used.values())
-                leading = {each["leader_port"] for each in statistics} & used.keys()
-                if len(leading) == 1:
-                    values["active_controller_cpu"] = used[leading.pop()]
-                values["fleet_cpu"] = max(fleet.cpu_s - before[2].cpu_s, 0) / seconds
-            before = now, by_port, fleet
-            for name, value in values.items():
-                self._trace.event(name, value=value, at_s=now)
-                if name.endswith("_cpu"):
-                    sums = self._sums.setdefault(self._trace.step, {})
-                    total, count = sums.get(name, (0.0, 0))
-                    sums[name] = total + value, count + 1
-            self._trace.flush()
-            self.last = values
-
-    def means(self) -> dict[str, dict[str, float]]:
-        """Return the mean cores of controllers and fleet in each step, where they were sampled."""
-        return {
-            step: {name: total / count for name, (total, count) in sums.items()}
-            for step, sums in list(self._sums.items())
-        }
-
-    def stop(self) -> None:
-        self._stopping.set()
-        self._thread.join()
 
 
 class FleetRunner:
@@ -216,8 +128,11 @@ class FleetRunner:
     # -- brokers
 
     def _start(self, step: steps.Start) -> None:
+        begun_s = time.monotonic()
         self._fleet.start(self._fleet.settings.broker_ids, step.spread_s, step.at_once)
         self._await_unfenced(step.timeout_s)
+        now = time.monotonic()
+        self._trace.event("all_unfenced", value=(now - begun_s) * 1000, at_s=now)
         self._create_marker_topic()
 
     def _await_unfenced(self, timeout_s: float) -> None:

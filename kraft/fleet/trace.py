@@ -34,6 +34,7 @@ EVENTS: Mapping[str, str] = {
     "broker_unfenced": "",
     "broker_fenced": "",
     "broker_stopped": "",
+    "all_unfenced": "ms from the start of the brokers until all of them were unfenced",
     "controller_elected": "epoch",
     "first_write": "ms from the fault to the first accepted write",
     "committed": "offset",
@@ -61,6 +62,7 @@ SAMPLES: Mapping[str, str] = {
 }
 #: Measures of benchmark.json in seconds: event -> (name, factor of its value).
 _MEASURES = {
+    "all_unfenced": "all_unfenced",
     "applied": "propagation",
     "fenced_after": "fencing",
     "decided": "decided",

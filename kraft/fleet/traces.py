@@ -65,6 +65,7 @@ EVENTS: dict[str, TraceEventKind] = {
     "broker_unfenced": TraceEventKind("a broker was unfenced", needs_broker=True),
     "broker_fenced": TraceEventKind("a broker was fenced", needs_broker=True),
     "broker_stopped": TraceEventKind("a broker has shut down", needs_broker=True),
+    "all_unfenced": TraceEventKind("from the start of brokers until all are unfenced", "ms"),
     "controller_elected": TraceEventKind("another controller leads"),
     "first_write": TraceEventKind("from a fault to the first accepted write", "ms"),
     "committed": TraceEventKind("a committed offset", "offset"),

@@ -8,7 +8,7 @@ input closes, however its parent ends.
 
 Commands (``do``): ``start``, ``die``, ``stop`` (controlled), ``lag``, ``delay``, ``expect`` (time
 how a change of the marker topic reaches each broker), ``watch`` (the partitions of lost brokers),
-``out_of_sync``, ``offset``, ``digest`` and ``end``.
+``out_of_sync``, ``offset``, ``digest``, ``save`` (a snapshot, for the next run) and ``end``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Coroutine, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from typing import Any
 import numpy as np
 
 from kraft.admin.settings import read_admin_settings
+from kraft.errors import KraftError
 from kraft.fleet.light_broker import BrokerContext, LightBroker
 from kraft.fleet.partition_rules import (
     RowCount,
@@ -39,10 +40,13 @@ from kraft.fleet.partition_rules import (
 )
 from kraft.fleet.shared_metadata import SharedMetadata
 from kraft.fleet.simulated_replicas import CATCH_UP_MS, LAG_MS, SimulatedReplicas
+from kraft.fleet.state_directory import SavedSnapshot, snapshot_path
 from kraft.image.publishing import ImageDelta
+from kraft.image.snapshot_generation import SnapshotGeneration
 from kraft.network.authentication import ListenerSecurity
 from kraft.network.throttled_log import ThrottledLog
 from kraft.network.tls_context import TlsContexts
+from kraft.raft.rpc import OffsetAndEpoch
 from kraft.raft.voters import Endpoint
 from kraft.records import Uuid
 from kraft.security.protocols import SecurityProtocol
@@ -53,6 +57,8 @@ from kraft.server.process import loop_factory
 MARKER_TOPIC = "kraft-fleet-marker"
 MARKER_SETTING = "retention.ms"
 _SWEEP_S = 0.25
+#: The bytes of a snapshot that are loaded in one turn of the event loop.
+_LOADED_BYTES = 4 << 20
 #: Errors of a connection whose cause is this machine.
 _OWN_FAULTS = (errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL, errno.ENOBUFS, errno.ENOMEM)
 _STATISTICS_S = 1.0
@@ -64,7 +70,8 @@ class WorkerPlan:
 
     ``brokers`` are (id, rack, directory ids). ``properties`` is the path of a Kafka client's
     properties, or "". ``is_cold``: each broker fetches all metadata itself; else those after the
-    first one start with its log.
+    first one start with its log. ``number`` is that of the process. ``snapshot`` is (path, offset,
+    epoch) of the metadata that all of them have on their disks, as brokers that ran before.
     """
 
     cluster_id: str
@@ -75,6 +82,8 @@ class WorkerPlan:
     lag_ms: float = LAG_MS
     catch_up_ms: float = CATCH_UP_MS
     is_cold: bool = False
+    number: int = 0
+    snapshot: tuple[str, int, int] | None = None
 
 
 @dataclass(slots=True)
@@ -140,7 +149,9 @@ class FleetWorker:
         self._everywhere: list[tuple[int, int, set[int]]] = []
         self._lines: list[str] = []
         self._input = bytearray()
-        self._starting: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        #: The loading of the plan's snapshot, from the first start of a broker on.
+        self._loading: asyncio.Task[None] | None = None
         #: How late the loop was at most since the last statistics: the fleet's own delay.
         self._delay_ms = 0.0
         self.ended = asyncio.Event()
@@ -259,11 +270,7 @@ class FleetWorker:
         ids = command.get("brokers", [])
         match command["do"]:
             case "start":
-                task = self._loop.create_task(
-                    self._start(ids, command["spread_ms"], command["at_once"])
-                )
-                self._starting.add(task)
-                task.add_done_callback(self._started)
+                self._run(self._start(ids, command["spread_ms"], command["at_once"]))
             case "die":
                 for broker in self._chosen(ids):
                     if broker.is_up:
@@ -308,6 +315,8 @@ class FleetWorker:
                         if each.is_running
                     ],
                 )
+            case "save":
+                self._run(self._save(command["token"], Path(command["path"])))
             case "end":
                 self.ended.set()
 
@@ -328,8 +337,17 @@ class FleetWorker:
 
         At most ``at_once`` brokers of this process are up and not unfenced yet (0: any number).
         The first broker of the process loads the metadata; unless the plan is cold, the others
-        start with its log, as brokers that ran before.
+        start with its log, as brokers that ran before. With a snapshot in the plan the process
+        loads that first.
         """
+        if self._plan.snapshot is not None:
+            if self._loading is None:
+                self._loading = self._loop.create_task(self._load(*self._plan.snapshot))
+            try:
+                await self._loading
+            except (KraftError, OSError) as error:
+                self.say(unloaded=f"{self._plan.snapshot[0]}: {error}")
+                return
         brokers = [each for each in self._chosen(ids) if not each.is_up]
         begun = self._loop.time()
         for index, broker in enumerate(brokers):
@@ -357,8 +375,50 @@ class FleetWorker:
             await asyncio.sleep(_SWEEP_S / 10)
         return first
 
-    def _started(self, task: asyncio.Task[None]) -> None:
-        self._starting.discard(task)
+    async def _load(self, path: str, offset: int, epoch: int) -> None:
+        """Load the snapshot that the brokers of this process have on their disks."""
+        size = os.path.getsize(path)
+        loading = self.shared.begin_snapshot(OffsetAndEpoch(offset, epoch))
+        with open(path, "rb") as file:
+            while part := file.read(_LOADED_BYTES):
+                loading.add(part, size)
+                await asyncio.sleep(0)
+        self.shared.finish_snapshot(loading)
+        for broker in self.brokers.values():
+            broker.position.begin_at(offset, epoch)
+
+    async def _save(self, token: int, directory: Path) -> None:
+        """Write a snapshot of the applied metadata, for brokers that start again."""
+        image = self.shared.image
+        while image is None or not image.is_batch_aligned:
+            await asyncio.sleep(_SWEEP_S)
+            image = self.shared.image
+        try:
+            generation = SnapshotGeneration(image, timestamp_ms=int(time.time() * 1000))
+            path = snapshot_path(
+                directory, self._plan.number, generation.end_offset, generation.epoch
+            )
+            path.parent.mkdir(exist_ok=True)
+            with path.open("wb") as file:
+                while (chunks := generation.next_slice()) is not None:
+                    for chunk in chunks:
+                        file.write(chunk)
+                    # The brokers send their heartbeats meanwhile.
+                    await asyncio.sleep(0)
+                size = file.tell()
+        except OSError as error:
+            self.say(reply=token, error=f"cannot write to {directory}: {error}")
+            return
+        saved = SavedSnapshot(str(path.absolute()), generation.end_offset, generation.epoch, size)
+        self.say(reply=token, saved=saved)
+
+    def _run(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
             raise task.exception()  # type: ignore[misc]
 

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from kraft import open_metadata
+from kraft.fleet.fleet import FleetFaultError, FleetSettings
+from kraft.fleet.launch import FleetRequest, run_fleet
+from kraft.fleet.own_quorum import OwnQuorum
+from kraft.fleet.scenario import parse_scenario
 from kraft.fleet.traces import read_run
 from kraft.regression.results import read_run as read_results
 from tests.harness.commands import kraft
@@ -139,3 +145,42 @@ def test_every_step_runs_while_the_logs_are_deleted_behind_snapshots(tmp_path: P
         ("replace_controller", "step_ended"),
         ("steady", "applied"),
     } <= events
+
+
+@pytest.mark.timeout(400)
+def test_brokers_start_again_from_their_own_snapshot(tmp_path: Path) -> None:
+    """Two runs against one quorum; then one whose snapshot is damaged."""
+    steps = [{"do": "start", "spread_s": 0.0}, {"do": "create_topics"}]
+    first = parse_scenario({"name": "create", "steps": steps}, "create")
+    again = parse_scenario({"name": "again", "steps": steps[:1]}, "again")
+    state = tmp_path / "state"
+    settings = FleetSettings(9, processes=2)
+    with OwnQuorum(tmp_path / "quorum", 1, {"broker.session.timeout.ms": "3000"}) as quorum:
+        request = FleetRequest(settings, 2000, first, quorum.bootstrap_controllers, state=state)
+        created = run_fleet(request)
+        assert created.conservation.problems == []
+        assert created.loaded_offset is None
+        # The controller has appended a NoOp since, or not.
+        assert created.saved_offset is not None
+        assert created.saved_offset >= created.conservation.offset
+        (path, _) = sorted(state.glob("process-*/*.checkpoint"))
+        assert len(open_metadata(path).partitions) == 2001
+
+        log = next((tmp_path / "quorum").glob("*/data/__cluster_metadata-0/*.log"))
+        before = log.stat().st_size
+        returned = run_fleet(replace(request, scenario=again))
+        appended = log.stat().st_size - before
+        # What was there before the first run ended, at least 200,000 bytes, is not fetched again.
+        assert returned.received_bytes < 9 * (appended + 50_000)
+        assert returned.conservation.problems == []
+        assert returned.conservation.partitions == 2001
+        assert returned.loaded_offset == created.saved_offset
+        assert returned.values["start", "all_unfenced"][0] > 0
+        assert len(list(state.glob("process-*/*.checkpoint"))) == 2
+
+        (path, _) = sorted(state.glob("process-*/*.checkpoint"))
+        damaged = bytearray(path.read_bytes())
+        damaged[len(damaged) // 2] ^= 1
+        path.write_bytes(damaged)
+        with pytest.raises(FleetFaultError, match=r"process 0 .* cannot load its snapshot"):
+            run_fleet(replace(request, scenario=again))
