@@ -17,12 +17,15 @@ from kraft.cli.option_groups import takes_groups
 from kraft.cli.options import JsonOption
 
 if TYPE_CHECKING:
+    from kraft.cli.output import Output
     from kraft.fleet.fleet import FleetSettings
     from kraft.fleet.launch import FleetReport, FleetRequest
     from kraft.fleet.scenario import FleetScenario
 
 app = typer.Typer(add_completion=False, epilog=EPILOG)
 
+#: A step that takes longer than this times the floor of copying did not wait for copies.
+_MOST_RATIO = 1000.0
 #: They end a run as Ctrl-C does: the second is a terminal that is closed.
 _INTERRUPTS = (signal.SIGTERM, signal.SIGHUP)
 
@@ -342,6 +345,7 @@ def _print_report(report: FleetReport, request: FleetRequest, *, as_json: bool) 
     ]
     headings = ("Step", "Controllers", "Active one", "Fleet")
     out.table("mean cores", headings, cores, numbers=headings[1:])
+    _print_own_cost(out, report)
     shared = 1 - report.decoded_bytes / report.received_bytes if report.received_bytes else 0.0
     fields = {
         "Received by all brokers": f"{report.received_bytes} bytes",
@@ -376,6 +380,51 @@ def _print_report(report: FleetReport, request: FleetRequest, *, as_json: bool) 
     if request.out is not None:
         fields["Files"] = str(request.out)
     out.fields("Result", list(fields.items()))
+
+
+def _print_own_cost(out: Output, report: FleetReport) -> None:
+    """Print the fleet's own part of the measures, and the floor of copying."""
+    from kraft.fleet.own_cost import LARGE_SHARE
+
+    headings = ("Step", "Measure", "Mean", "Own", "+-", "Share", "Without", "Unit")
+    shares = [
+        (
+            each.step,
+            each.name,
+            f"{each.mean_ms:.1f}",
+            f"{'<= ' if each.is_bound else ''}{each.own_ms:.2f}",
+            f"{each.error_ms:.2f}",
+            f"{each.share:.1%}",
+            f"{each.rest_ms:.1f}" if each.share >= LARGE_SHARE else "-",
+            "ms",
+        )
+        for each in report.own_shares
+    ]
+    if shares:
+        out.table("the fleet's own part of the measures", headings, shares, numbers=headings[2:7])
+    cpu = [
+        (
+            each.step,
+            *(f"{value:.2f}" for value in (each.cpu_s, each.applied.total / 1000, each.fan_out_s)),
+        )
+        for each in report.uses
+    ]
+    kinds = ("Fleet", "Applying, once a process", "Fan-out to each broker")
+    out.table("CPU seconds of the fleet", ("Step", *kinds), cpu, numbers=kinds)
+    floors = [
+        (
+            each.step,
+            f"{each.received_bytes / 1e6:.1f} MB",
+            f"{each.floor_s:.3f} s",
+            f"{each.seconds:.2f} s",
+            f"{each.ratio:.1f}" if each.ratio < _MOST_RATIO else "-",
+        )
+        for each in report.copy_floors
+    ]
+    if floors and report.copied_bytes_per_s is not None:
+        columns = ("Received", "Floor of copying", "Time", "Time / floor")
+        title = f"copies, at {report.copied_bytes_per_s / 1e9:.2f} GB/s through loopback"
+        out.table(title, ("Step", *columns), floors, numbers=columns)
 
 
 def _counts(counts: object) -> str:

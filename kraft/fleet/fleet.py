@@ -21,6 +21,7 @@ from typing import Any, Self
 
 from kraft.errors import InvalidConfigError, KraftError, StorageError
 from kraft.fleet.fleet_process import FleetProcess
+from kraft.fleet.own_cost import ProcessCounts, counts_of
 from kraft.fleet.state_directory import FleetState, SavedSnapshot
 from kraft.fleet.trace import FleetTrace
 from kraft.fleet.worker import WorkerPlan
@@ -448,6 +449,11 @@ class Fleet:
                     f"{offset}{delay_text(self.worst_delay_ms)}"
                 )
             self.pause(_POLL_S)
+
+    def counts(self, timeout_s: float) -> Mapping[int, ProcessCounts]:
+        """Return what each process has used so far."""
+        replies = self._ask("use", self.processes, timeout_s)
+        return {number: counts_of(reply["use"]) for number, reply in replies.items()}
 
     def save(self, directory: Path, timeout_s: float) -> FleetState:
         """Let each process write a snapshot of what it has applied; return where they are.

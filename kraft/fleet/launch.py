@@ -20,9 +20,11 @@ from typing import Any
 
 from kraft.admin.settings import AdminSettings, read_admin_settings
 from kraft.errors import InvalidConfigError, InvalidRequestError, StorageError
+from kraft.fleet.copy_rate import copy_rate
 from kraft.fleet.fleet import Fleet, FleetSettings
 from kraft.fleet.limits import FleetNeeds, check_limits
 from kraft.fleet.measures import percentile
+from kraft.fleet.own_cost import CopyFloor, OwnShare, StepUse, copy_floors, own_shares
 from kraft.fleet.own_quorum import KafkaQuorum, OwnQuorum
 from kraft.fleet.run import Conservation, FleetRunner
 from kraft.fleet.sampler import Sampler
@@ -84,6 +86,23 @@ class FleetReport:
     loaded_offset: int | None
     #: The offset of the snapshot that they keep for the next run; None: they keep none.
     saved_offset: int | None
+    #: What the fleet itself used in each step.
+    uses: Sequence[StepUse]
+    #: How fast one process of this machine copies to those of the fleet, in bytes a second; None
+    #: where the controllers run on other machines.
+    copied_bytes_per_s: float | None
+
+    @property
+    def own_shares(self) -> list[OwnShare]:
+        """The fleet's own part of each measure."""
+        return own_shares(self.values, self.uses)
+
+    @property
+    def copy_floors(self) -> list[CopyFloor]:
+        """Each step beside the time that copying alone would take; empty without a rate."""
+        if self.copied_bytes_per_s is None:
+            return []
+        return copy_floors(self.values, self.uses, self.copied_bytes_per_s)
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -104,6 +123,10 @@ class FleetReport:
             "fleetDelayMs": self.worst_delay_ms,
             "loadedOffset": self.loaded_offset,
             "savedOffset": self.saved_offset,
+            "ownUse": [each.as_dict() for each in self.uses],
+            "ownShares": [each.as_dict() for each in self.own_shares],
+            "copiedBytesPerSecond": self.copied_bytes_per_s,
+            "copyFloors": [each.as_dict() for each in self.copy_floors],
             "failedRequests": dict(self.failures),
             "partitionRequests": dict(self.outcomes),
             "check": {
@@ -189,6 +212,10 @@ def run_fleet(
         state = None
         if request.state is not None:
             state = read_state(request.state, request.settings, cluster_id)
+        view.step = "measuring how fast this machine copies"
+        bytes_per_s = None
+        if controllers():
+            bytes_per_s = copy_rate(request.settings.processes, home)
         trace = stack.enter_context(FleetTrace(home, run))
         view.step = f"starting {run.processes} processes of light brokers"
         fleet = stack.enter_context(
@@ -210,6 +237,7 @@ def run_fleet(
             request.settings.seed,
             quorum=quorum,
             on_step=step_begins,
+            bytes_per_s=bytes_per_s,
         )
         conservation = runner.run(request.scenario)
         saved = None
@@ -234,6 +262,8 @@ def run_fleet(
             fleet.worst_delay_ms,
             None if state is None else state.offset,
             None if saved is None else saved.offset,
+            tuple(runner.uses),
+            bytes_per_s,
         )
 
 

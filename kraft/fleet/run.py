@@ -33,6 +33,7 @@ from kraft.errors import (
 )
 from kraft.fleet import scenario as steps
 from kraft.fleet.fleet import Fleet, FleetTimeoutError, Loss
+from kraft.fleet.own_cost import StepUse, step_use
 from kraft.fleet.own_quorum import OwnQuorum
 from kraft.fleet.partition_rules import table_digest
 from kraft.fleet.scenario import FleetScenario, Step
@@ -66,7 +67,10 @@ class Conservation:
 
 
 class FleetRunner:
-    """Runs the steps. ``on_step`` is called with each step before it begins."""
+    """Runs the steps. ``on_step`` is called with each step before it begins.
+
+    ``bytes_per_s`` is the rate of copying on this machine, None where it is not measured.
+    """
 
     def __init__(
         self,
@@ -78,6 +82,7 @@ class FleetRunner:
         *,
         quorum: OwnQuorum | None = None,
         on_step: Callable[[Step], object] = lambda step: None,
+        bytes_per_s: float | None = None,
     ) -> None:
         self._fleet = fleet
         self._settings = admin_settings
@@ -87,11 +92,14 @@ class FleetRunner:
         self._random = random.Random(seed)
         self._quorum = quorum
         self._on_step = on_step
+        self._bytes_per_s = bytes_per_s
         self._marker = 0
         self._lost: set[int] = set()
         #: The created topics with their numbers of partitions.
         self._topics: list[tuple[str, int]] = []
         self._has_marker_topic = False
+        #: What the fleet itself used in each step so far.
+        self.uses: list[StepUse] = []
 
     def run(self, scenario: FleetScenario) -> Conservation:
         """Carry out all steps; return what the check after them found."""
@@ -113,6 +121,7 @@ class FleetRunner:
             steps.ReplaceController: self._replace_controller,
         }
         try:
+            counts = self._fleet.counts(_MARKER_TIMEOUT_S)
             for step in scenario.steps:
                 self._trace.step = step.name
                 self._on_step(step)
@@ -120,10 +129,21 @@ class FleetRunner:
                 begun_s = time.monotonic()
                 carry_out[type(step)](step)
                 self._trace.event("step_ended", value=time.monotonic() - begun_s)
+                before, counts = counts, self._fleet.counts(_MARKER_TIMEOUT_S)
+                self._note_use(step_use(step.name, before, counts))
             self._trace.step = "check"
             return self._check()
         finally:
             self._admin.close()
+
+    def _note_use(self, use: StepUse) -> None:
+        """Keep what the fleet used in a step, and write it to the trace."""
+        self.uses.append(use)
+        self._trace.event("own_delay", value=use.delay_ms)
+        self._trace.event("own_delay_error", value=use.error_ms)
+        self._trace.event("own_applying", value=use.applying_ms)
+        if self._bytes_per_s is not None:
+            self._trace.event("copy_floor", value=use.received_bytes / self._bytes_per_s * 1000)
 
     # -- brokers
 

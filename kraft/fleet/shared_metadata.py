@@ -13,6 +13,7 @@ broker's committed offset is at or below the state's. Called by `light_broker`, 
 
 from __future__ import annotations
 
+import time
 from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
@@ -23,6 +24,7 @@ import numpy as np
 from kraft._core.bytes.batch import scan
 from kraft._core.bytes.checksum import crc32c
 from kraft.errors import CorruptRecordError, InvalidRequestError
+from kraft.fleet.own_cost import Tally
 from kraft.image.publishing import Image, ImageDelta, ImagePublishing
 from kraft.image.replay import MetadataState
 from kraft.metadata.snapshot_stream import SnapshotStream
@@ -74,6 +76,8 @@ class SharedMetadata:
     def __init__(self, on_delta: Callable[[ImageDelta, int], object]) -> None:
         self.state = MetadataState(journaling=True)
         self.counts = SharingCounts()
+        #: The times in ms in which pieces and snapshots were decoded and applied.
+        self.applied = Tally()
         self._on_delta = on_delta
         self._publishing = ImagePublishing(self.state)
         self._pieces: OrderedDict[tuple[int, int, int], LogPiece] = OrderedDict()
@@ -162,6 +166,7 @@ class SharedMetadata:
                     f"committed records begin at offset {piece.base_offset}, and the state ends "
                     f"at {self.next_offset}"
                 )
+            begun_s = time.perf_counter()
             self.counts.decoded_bytes += piece.size
             self._compact()
             self.state.apply(piece.data, end_offset=high_watermark)
@@ -169,6 +174,7 @@ class SharedMetadata:
             delta = self._publishing.publish(self.state.next_offset)
             if delta is not None:
                 self._on_delta(delta, piece.size)
+            self.applied.add((time.perf_counter() - begun_s) * 1000)
         if piece.end_offset <= self.next_offset:
             piece.data = None
 
@@ -226,6 +232,7 @@ class SharedMetadata:
         A state that is further by now stays: other brokers have fetched and applied the log.
         """
         assert loading is self._loading
+        begun_s = time.perf_counter()
         state = loading.finish()
         self._loading = None
         if state.next_offset <= self.next_offset:
@@ -236,6 +243,7 @@ class SharedMetadata:
         delta = self._publishing.publish(state.next_offset)
         if delta is not None:
             self._on_delta(delta, loading.size)
+        self.applied.add((time.perf_counter() - begun_s) * 1000 + loading.loading_ms)
 
     def check_snapshot(self, snapshot_id: OffsetAndEpoch, crc: int) -> None:
         """Note the checksum of a downloaded snapshot.
@@ -256,6 +264,8 @@ class SnapshotLoading:
     def __init__(self, snapshot_id: OffsetAndEpoch) -> None:
         self.snapshot_id = snapshot_id
         self.size = 0
+        #: The time that the parts took so far.
+        self.loading_ms = 0.0
         self._state = MetadataState()
         self._open = ExitStack()
         callbacks = self._open.enter_context(self._state.loading_snapshot(snapshot_id.offset))
@@ -264,7 +274,9 @@ class SnapshotLoading:
     def add(self, part: bytes | memoryview, size: int) -> None:
         """Load the next bytes of the snapshot, which has ``size`` bytes in all."""
         self.size = size
+        begun_s = time.perf_counter()
         self._stream.add(part, size)
+        self.loading_ms += (time.perf_counter() - begun_s) * 1000
 
     def finish(self) -> MetadataState:
         self._stream.finish()

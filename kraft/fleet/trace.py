@@ -43,6 +43,10 @@ EVENTS: Mapping[str, str] = {
     "fenced_after": "ms from the loss of the broker until its fencing was committed",
     "decided": "ms from the loss until no lost broker leads a partition",
     "applied_everywhere": "ms from the loss until every running broker has applied that",
+    "own_delay": "ms that the fleet itself adds to the time of a single change in this step",
+    "own_delay_error": "ms, the standard error of own_delay",
+    "own_applying": "ms that the busiest process decoded and applied metadata in this step",
+    "copy_floor": "ms that copying alone takes of what the brokers received in this step",
 }
 #: Sample, taken every second -> its unit.
 SAMPLES: Mapping[str, str] = {

@@ -8,7 +8,8 @@ input closes, however its parent ends.
 
 Commands (``do``): ``start``, ``die``, ``stop`` (controlled), ``lag``, ``delay``, ``expect`` (time
 how a change of the marker topic reaches each broker), ``watch`` (the partitions of lost brokers),
-``out_of_sync``, ``offset``, ``digest``, ``save`` (a snapshot, for the next run) and ``end``.
+``out_of_sync``, ``offset``, ``digest``, ``use`` (the fleet's own cost so far), ``save`` (a
+snapshot, for the next run) and ``end``.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ import numpy as np
 from kraft.admin.settings import read_admin_settings
 from kraft.errors import KraftError
 from kraft.fleet.light_broker import BrokerContext, LightBroker
+from kraft.fleet.own_cost import ProcessCounts, Tally
 from kraft.fleet.partition_rules import (
     RowCount,
     are_led_by,
@@ -57,6 +59,7 @@ from kraft.server.process import loop_factory
 MARKER_TOPIC = "kraft-fleet-marker"
 MARKER_SETTING = "retention.ms"
 _SWEEP_S = 0.25
+_PROBE_S = 0.05
 #: The bytes of a snapshot that are loaded in one turn of the event loop.
 _LOADED_BYTES = 4 << 20
 #: Errors of a connection whose cause is this machine.
@@ -154,6 +157,8 @@ class FleetWorker:
         self._loading: asyncio.Task[None] | None = None
         #: How late the loop was at most since the last statistics: the fleet's own delay.
         self._delay_ms = 0.0
+        #: How late the loop was each time that `probe` looked.
+        self._late = Tally()
         self.ended = asyncio.Event()
 
     # -- output
@@ -315,6 +320,15 @@ class FleetWorker:
                         if each.is_running
                     ],
                 )
+            case "use":
+                counts = self.shared.counts
+                use = ProcessCounts(
+                    time.process_time(),
+                    counts.received_bytes + counts.snapshot_bytes,
+                    self._late,
+                    self.shared.applied,
+                )
+                self.say(reply=command["token"], use=use.as_dict())
             case "save":
                 self._run(self._save(command["token"], Path(command["path"])))
             case "end":
@@ -424,6 +438,13 @@ class FleetWorker:
 
     # -- periodic work
 
+    async def probe(self) -> None:
+        """Count how late the loop is, at times that do not depend on what it does."""
+        while True:
+            due = self._loop.time() + _PROBE_S
+            await asyncio.sleep(_PROBE_S)
+            self._late.add(max(self._loop.time() - due, 0.0) * 1000)
+
     async def sweep(self) -> None:
         """Check the timeouts of requests, and write the statistics once a second."""
         told = 0.0
@@ -512,10 +533,11 @@ async def _run(plan: WorkerPlan) -> None:
     loop.set_exception_handler(failed)
     logging.getLogger().addHandler(_FaultHandler(worker))
     await loop.connect_read_pipe(lambda: _Input(worker), sys.stdin.buffer)
-    sweeping = loop.create_task(worker.sweep())
+    periodic = [loop.create_task(worker.sweep()), loop.create_task(worker.probe())]
     worker.say(ready=len(worker.brokers))
     await worker.ended.wait()
-    sweeping.cancel()
+    for task in periodic:
+        task.cancel()
     for broker in worker.brokers.values():
         if broker.is_up:
             broker.die()

@@ -61,6 +61,19 @@ def test_a_fleet_loses_a_rack_and_gets_it_back(tmp_path: Path) -> None:
     # standstill of the machine.
     assert 4_000 <= decided["value"] <= everywhere["value"]
 
+    # Each broker received each byte of the log once at most: nothing is fetched again.
+    (log, *_) = (out / "quorum").glob("*/data/__cluster_metadata-0/*.log")
+    assert 0 < report["receivedBytes"] < 1.05 * BROKERS * log.stat().st_size
+    assert sum(each["receivedBytes"] for each in report["ownUse"]) <= report["receivedBytes"]
+    shares = {(each["step"], each["name"]): each for each in report["ownShares"]}
+    assert shares.keys() == {
+        ("start", "all_unfenced"), ("steady", "applied"), ("lose", "fenced_after"),
+        ("lose", "decided"), ("lose", "applied_everywhere"),
+    }  # fmt: skip
+    assert all(each["ownMs"] > 0 and each["ownErrorMs"] > 0 for each in shares.values())
+    floors = {each["step"]: each for each in report["copyFloors"]}
+    assert floors["create_topics"]["floorSeconds"] > 0
+
     run = json.loads((out / "run.json").read_text())
     assert (run["quorum"], run["controllers"], run["brokers"]) == ("kraft", 3, BROKERS)
     results = read_results((out / "benchmark.json").read_bytes(), "benchmark.json")
