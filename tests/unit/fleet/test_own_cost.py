@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from kraft import records
 from kraft.fleet import copy_rate as benchmark
 from kraft.fleet.copy_rate import copy_rate
 from kraft.fleet.own_cost import (
@@ -24,9 +25,9 @@ from kraft.fleet.own_cost import (
 )
 from kraft.fleet.shared_metadata import SharedMetadata
 from kraft.raft.rpc import OffsetAndEpoch
+from kraft.records import Uuid
 from tests.harness.metadata_store import snapshot_bytes
 from tests.harness.table_records import batch_of
-from tests.unit.fleet.test_shared_metadata import topics
 
 
 def tally(*values: float) -> Tally:
@@ -107,7 +108,14 @@ def test_a_step_is_compared_with_the_floor_of_its_copies() -> None:
 
 def test_what_is_applied_once_is_timed_once(tmp_path: Path) -> None:
     shared = SharedMetadata(lambda delta, size: None)
-    data = bytes(batch_of(topics(0, 1)))
+    data = bytes(
+        batch_of(
+            [
+                records.Topic(name=name, topic_id=Uuid(name.encode() * 16), version=0)
+                for name in ("a", "b")
+            ]
+        )
+    )
     for _ in range(3):
         shared.commit(shared.receive(0, data), 2)
     assert shared.applied.count == 1
