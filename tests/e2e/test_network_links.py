@@ -99,3 +99,25 @@ def test_a_connection_to_a_stopped_node_ends(ports: tuple[int, int]) -> None:
             caller.send()
             with suppress(ConnectionResetError):
                 assert caller.socket.recv(1) == b""
+
+
+def test_a_proxy_of_one_caller_needs_no_client_id(ports: tuple[int, int]) -> None:
+    proxy, node = ports
+    with NetworkLinks({2: proxy}, {2: node}, knows_senders=False) as links:
+        # Too short for a request with a client id.
+        caller = Caller(proxy, "")
+        caller.frame = b"\0\0\0\1x"
+        caller.send()
+        assert caller.has_answer()
+        links.cut([(None, 2)])
+        caller.send()
+        assert not caller.has_answer(_SHORT_S)
+        links.mend()
+        assert caller.has_answer()
+        caller.socket.settimeout(_LONG_S)
+        links.disconnect(2)
+        with caller.socket:
+            assert caller.socket.recv(1) == b""
+        with closing(socket.create_connection((LOOPBACK, proxy), timeout=_LONG_S)) as again:
+            again.sendall(caller.frame)
+            assert again.recv(len(ANSWER)) == ANSWER

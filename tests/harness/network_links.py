@@ -2,7 +2,10 @@
 
 Each controller has one proxy, whose port it advertises. The proxy learns the sender of a connection
 from the client id of its first request: ``raft-client-ID`` of a controller or a broker that fetches
-the log, ``ID`` of a broker's other requests. The connections of other clients always pass.
+the log, ``ID`` of a broker's other requests. The sender of other clients is None.
+
+Where each caller has a proxy of its own, as candidates on ZooKeeper, ``knows_senders`` is false:
+every sender is None, and requests need no client id.
 
 A cut link delivers no byte in its direction, of requests or responses, on old connections and new
 ones. As after a real partition, the connections stay, and bytes that were sent meanwhile arrive
@@ -25,13 +28,20 @@ _CLIENT_ID_AT = 14
 _PATIENCE_S = 30.0
 
 #: (sender, receiver)
-Link = tuple[int, int]
+Link = tuple[int | None, int | None]
 
 
 class NetworkLinks:
     """The proxies of nodes that listen at ``node_ports``; a context manager."""
 
-    def __init__(self, proxy_ports: Mapping[int, int], node_ports: Mapping[int, int]) -> None:
+    def __init__(
+        self,
+        proxy_ports: Mapping[int, int],
+        node_ports: Mapping[int, int],
+        *,
+        knows_senders: bool = True,
+    ) -> None:
+        self.knows_senders = knows_senders
         self._proxy_ports = dict(proxy_ports)
         self._node_ports = dict(node_ports)
         self._cut: set[Link] = set()
@@ -64,6 +74,16 @@ class NetworkLinks:
     def mend(self) -> None:
         """Mend all links."""
         self._in_loop(lambda: self._set_cut(set()))
+
+    def disconnect(self, receiver: int) -> None:
+        """End all connections to a node; new ones pass."""
+
+        def end() -> None:
+            for connection in list(self._connections):
+                if connection.receiver == receiver:
+                    connection.end()
+
+        self._in_loop(end)
 
     def is_cut(self, sender: int | None, receiver: int | None) -> bool:
         return (sender, receiver) in self._cut
@@ -128,16 +148,24 @@ class _Connection:
             self._open_once_known()
 
     def _open_once_known(self) -> None:
-        if self._opening is not None or len(self._first) < _CLIENT_ID_AT:
+        if self._opening is not None:
             return
+        if self._links.knows_senders and not self._learn_sender():
+            return
+        self._opening = asyncio.get_running_loop().create_task(self._open())
+
+    def _learn_sender(self) -> bool:
+        """Return whether the first request has come as far as its client id, which is noted."""
+        if len(self._first) < _CLIENT_ID_AT:
+            return False
         size = int.from_bytes(self._first[_CLIENT_ID_AT - 2 : _CLIENT_ID_AT], "big", signed=True)
         end = _CLIENT_ID_AT + max(size, 0)
         if len(self._first) < end:
-            return
+            return False
         client_id = self._first[_CLIENT_ID_AT:end].decode(errors="replace")
         if found := re.fullmatch(r"(?:raft-client-)?(\d+)", client_id):
             self.sender = int(found[1])
-        self._opening = asyncio.get_running_loop().create_task(self._open())
+        return True
 
     async def _open(self) -> None:
         loop = asyncio.get_running_loop()

@@ -3,108 +3,34 @@
 from __future__ import annotations
 
 import json
-import random
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from kazoo.client import KazooClient
 
 from kraft.zookeeper import znodes
-from kraft.zookeeper.administration import ZkAdmin
 from kraft.zookeeper.broker_channels import SocketChannels
 from kraft.zookeeper.broker_requests import LeaderAndIsr, PartitionUpdate, UpdateMetadata
 from kraft.zookeeper.context import Leadership
-from kraft.zookeeper.controller_node import ZkControllerNode
 from kraft.zookeeper.controller_rpcs import VERSIONS_0_8, VERSIONS_1_1, RequestVersions
 from kraft.zookeeper.kazoo_port import KazooPort
 from kraft.zookeeper.light_broker import ZkLightBroker
-from kraft.zookeeper.port import CreateZnode, DeleteZnode, GetZnode
+from kraft.zookeeper.port import CreateZnode, GetZnode
 from kraft.zookeeper.server import LocalZooKeeper, ZooKeeperAddress
-from kraft.zookeeper.settings import ZkControllerSettings, ZkEra
+from kraft.zookeeper.settings import ZkEra
 from kraft.zookeeper.znodes import BrokerZnode, ListenerAddress, PartitionStateZnode
 from tests.harness.commands import Foreground, eventually, kraft
+from tests.interop.candidate_cluster import ZkCluster
 
 pytestmark = pytest.mark.interop
-
-#: Longer than any pause of this machine: sessions end only where a test says so.
-SESSION_MS = 30_000
-ROUNDS = 12
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalZooKeeper]:
     with LocalZooKeeper(tmp_path_factory.mktemp("zookeeper"), heap_mb=128) as started:
         yield started
-
-
-class ZkCluster:
-    """Candidates from 1001 on and light brokers from 1 on, in a chroot of their own."""
-
-    def __init__(
-        self,
-        server: LocalZooKeeper,
-        chroot: str,
-        controllers: int,
-        brokers: int,
-        era: ZkEra = ZkEra.V2018,
-    ) -> None:
-        self.era = era
-        self.address = ZooKeeperAddress.parse(f"{server.endpoint}/{chroot}")
-        self.controllers = [
-            ZkControllerNode(
-                1001 + index,
-                self.address,
-                era=era,
-                settings=ZkControllerSettings(),
-                session_timeout_ms=SESSION_MS,
-            )
-            for index in range(controllers)
-        ]
-        self.brokers = {
-            id: ZkLightBroker(id, self.address, session_timeout_ms=SESSION_MS)
-            for id in range(1, brokers + 1)
-        }
-        self.port: KazooPort
-
-    def __enter__(self) -> ZkCluster:
-        for node in self.controllers:
-            node.start()
-            eventually(lambda: any(one.is_active for one in self.controllers))
-        self.port = KazooPort(self.address, session_timeout_ms=SESSION_MS)
-        self.admin = ZkAdmin(self.port)
-        for broker in self.brokers.values():
-            broker.start()
-        eventually(lambda: self.known() == set(self.brokers))
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        for broker in self.brokers.values():
-            broker.kill()
-        for node in self.controllers:
-            node.stop()
-        self.port.close()
-
-    def active(self) -> ZkControllerNode:
-        return eventually(lambda: next((one for one in self.controllers if one.is_active), None))
-
-    def known(self) -> set[int]:
-        controller = self.active().controller
-        return set(controller.context.brokers) if controller is not None else set()
-
-    def await_isr(self, isr: set[int], *topics: str) -> None:
-        """Wait until every partition has this ISR, and its leader is in it."""
-
-        def settled() -> bool:
-            partitions = [one for some in self.admin.describe(topics).values() for one in some]
-            return all(
-                one.state is not None and set(one.state.isr) == isr and one.state.leader in isr
-                for one in partitions
-            )
-
-        eventually(settled)
 
 
 @pytest.fixture(params=ZkEra)
@@ -114,12 +40,14 @@ def cluster(
     made: list[ZkCluster] = []
 
     def make(controllers: int, brokers: int) -> ZkCluster:
-        made.append(ZkCluster(server, request.node.name, controllers, brokers, request.param))
+        made.append(
+            ZkCluster(server.endpoint, request.node.name, controllers, brokers, request.param)
+        )
         return made[-1].__enter__()
 
     yield make
     for one in made:
-        one.__exit__()
+        one.__exit__(None, None, None)
 
 
 def test_brokers_obey_and_a_successor_knows_all(
@@ -135,8 +63,8 @@ def test_brokers_obey_and_a_successor_knows_all(
     first = running.active()
     first.stop()
     # An elected controller raises the epoch a moment later.
-    _, epoch = eventually(
-        lambda: acting(running), until=lambda found: found is not None and found[0] is not first
+    ((_, epoch),) = eventually(
+        running.acting, until=lambda found: found and found[0][0] is not first
     )
     assert epoch == 2
     # A broker that ends while it loads stays in ISRs: its leader would have to remove it.
@@ -232,7 +160,10 @@ def test_a_light_leader_adds_live_replicas_and_drops_dead_ones(
 
 def test_a_restart_of_zookeeper_loses_no_watch(tmp_path: Path) -> None:
     """Sessions survive it; kazoo's watches do not, so that the controller looks again."""
-    with LocalZooKeeper(tmp_path, heap_mb=64) as own, ZkCluster(own, "kafka", 1, 2) as running:
+    with (
+        LocalZooKeeper(tmp_path, heap_mb=64) as own,
+        ZkCluster(own.endpoint, "kafka", 1, 2) as running,
+    ):
         running.admin.create("before", 1, 2)
         running.await_isr({1, 2}, "before")
         own.kill()
@@ -246,47 +177,6 @@ def test_a_restart_of_zookeeper_loses_no_watch(tmp_path: Path) -> None:
         # The other replica is on a dead broker: only the request stays.
         eventually(lambda: ("before", 0) not in running.brokers[2].replicas)
         assert running.admin.deletions() == {"before"}
-
-
-def acting(running: ZkCluster) -> tuple[ZkControllerNode, int] | None:
-    """Return the controller that has raised the epoch to the last one, and this epoch."""
-    epoch = running.admin.controller().epoch
-    for node in running.controllers:
-        controller = node.controller
-        if controller is not None and node.is_active and controller.context.epoch == epoch:
-            return node, epoch
-    return None
-
-
-def test_electors_race(cluster: Callable[[int, int], ZkCluster], server: LocalZooKeeper) -> None:
-    """Sessions expire and `/controller` vanishes: someone is elected, in a later epoch, alone."""
-    running = cluster(5, 1)
-    choices = random.Random(1)
-    epochs = [running.admin.controller().epoch]
-    actors: dict[int, int] = {}
-    for number in range(ROUNDS):
-        # The epoch in which it acts: another may follow meanwhile, after a session that was stolen.
-        active, epoch = eventually(lambda: acting(running))
-        assert actors.setdefault(epoch, active.id) == active.id
-        if choices.random() < 0.5:
-            running.port.run([DeleteZnode(znodes.CONTROLLER)])
-        else:
-            thief = KazooClient(server.endpoint, client_id=active._session._client.client_id)
-            thief.start(30)
-            thief.stop()
-            thief.close()
-            # The client may have taken its session back before that.
-            if running.admin.controller().epoch == epoch:
-                running.port.run([DeleteZnode(znodes.CONTROLLER)])
-        eventually(lambda epoch=epoch: running.admin.controller().epoch > epoch)  # type: ignore[misc]
-        epochs.append(running.admin.controller().epoch)
-        # Whoever is active leads the new topic.
-        running.admin.create(f"t{number}", 1, 1)
-        eventually(
-            lambda name=f"t{number}": running.admin.describe([name])[name][0].state  # type: ignore[misc]
-        )
-    assert epochs == sorted(set(epochs))
-    eventually(lambda: sum(one.is_active for one in running.controllers) == 1)
 
 
 @pytest.mark.parametrize("era", ZkEra)

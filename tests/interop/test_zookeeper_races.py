@@ -1,0 +1,169 @@
+"""Many candidates race for the controller while sessions expire and connections are cut.
+
+Each candidate reaches ZooKeeper through a proxy of its own. In every round a few of them, mostly
+with the active one, lose their session, their connection, or for a while every byte; then some
+controller must lead a new topic. ZK_ELECTORS, ZK_ROUNDS and SEED set the size (`make zk-races`).
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from kazoo.client import KazooClient
+
+from kraft.server.local_quorum import LOOPBACK, free_ports
+from kraft.zookeeper import znodes
+from kraft.zookeeper.controller_node import ZkControllerNode
+from kraft.zookeeper.port import DeleteZnode
+from kraft.zookeeper.server import LocalZooKeeper
+from kraft.zookeeper.settings import ZkEra
+from tests.harness.commands import eventually
+from tests.harness.network_links import NetworkLinks
+from tests.interop.candidate_cluster import FIRST_CANDIDATE, ZkCluster
+
+ELECTORS = int(os.environ.get("ZK_ELECTORS", "20"))
+ROUNDS = int(os.environ.get("ZK_ROUNDS", "50"))
+SEED = int(os.environ.get("SEED", "1"))
+
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(300 + 30 * ROUNDS)]
+
+TICK_MS = 500
+#: Of the candidates. A standstill of the machine may end sessions too: one more fault.
+SESSION_MS = 2000
+#: ZooKeeper ends sessions at the next tick.
+LONGEST_SESSION_S = (SESSION_MS + TICK_MS) / 1000
+#: How long the machine may stand still, and an election and a round's topic may take there.
+SLACK_S = 20.0
+
+
+@pytest.fixture(params=ZkEra)
+def race(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Race]:
+    with ExitStack() as stack:
+        server = stack.enter_context(LocalZooKeeper(tmp_path, tick_ms=TICK_MS, heap_mb=128))
+        ids = range(FIRST_CANDIDATE, FIRST_CANDIDATE + ELECTORS)
+        ports = dict(zip(ids, free_ports(ELECTORS), strict=True))
+        links = stack.enter_context(
+            NetworkLinks(ports, dict.fromkeys(ids, server.port), knows_senders=False)
+        )
+        cluster = ZkCluster(
+            server.endpoint, "kafka", ELECTORS, 1, request.param,
+            reach={id: f"{LOOPBACK}:{port}" for id, port in ports.items()},
+            candidate_session_ms=SESSION_MS,
+        )  # fmt: skip
+        stack.enter_context(cluster)
+        # Else the ends of sessions wait for cut links.
+        stack.callback(links.mend)
+        yield Race(server, links, cluster, random.Random(SEED))
+
+
+class Race:
+    """The candidates, and the faults that strike them."""
+
+    def __init__(
+        self,
+        server: LocalZooKeeper,
+        links: NetworkLinks,
+        cluster: ZkCluster,
+        choices: random.Random,
+    ) -> None:
+        self.cluster = cluster
+        self._server = server
+        self._links = links
+        self._choices = choices
+
+    def strike(self) -> str:
+        """Let a few candidates fail; return the faults' names. Cut links stay cut."""
+        choices = self._choices
+        active = self.cluster.active()
+        others = [node for node in self.cluster.controllers if node is not active]
+        struck = choices.sample(others, choices.randint(0, 3))
+        if choices.random() < 0.8 or not struck:
+            struck.append(active)
+        faults = [
+            (choices.choices(("expire", "disconnect", "blink", "cut"), (8, 4, 4, 1))[0], node)
+            for node in struck
+        ]
+        # Mending a blink mends all links: those that stay cut come last.
+        faults.sort(key=lambda one: one[0] == "cut")
+        names = [
+            f"{fault} {'the active one' if one is active else one.id}" for fault, one in faults
+        ]
+        for fault, node in faults:
+            self._carry_out(fault, node)
+        if choices.random() < 0.2:
+            names.append("delete /controller")
+            self.cluster.port.run([DeleteZnode(znodes.CONTROLLER)])
+        return ", ".join(names)
+
+    def _carry_out(self, fault: str, node: ZkControllerNode) -> None:
+        match fault:
+            case "expire":
+                self._expire(node)
+            case "disconnect":
+                self._links.disconnect(node.id)
+            case _:
+                self._links.cut([(None, node.id), (node.id, None)])
+                if fault == "blink":
+                    # Shorter than a session; what was sent meanwhile arrives late.
+                    time.sleep(self._choices.random() * 0.3)
+                    self._links.mend()
+
+    def _expire(self, node: ZkControllerNode) -> None:
+        """End a session at once, as its own client would; it may take the session back before."""
+        thief = KazooClient(self._server.endpoint, client_id=node._session._client.client_id)
+        thief.start(30)
+        thief.stop()
+        thief.close()
+
+    def mend(self) -> None:
+        self._links.mend()
+
+
+def test_one_controller_acts_in_each_epoch(race: Race) -> None:
+    cluster = race.cluster
+    epochs = [cluster.admin.controller().epoch]
+    waits_s: dict[str, float] = {}
+    written = []
+    for number in range(ROUNDS):
+        faults = race.strike()
+        struck_s = time.monotonic()
+        topic = f"t{number}"
+        cluster.admin.create(topic, 1, 1)
+        # A controller that is elected leads the new topic, also while others are cut off.
+        state = eventually(
+            lambda topic=topic: cluster.admin.describe([topic])[topic][0].state  # type: ignore[misc]
+        )
+        wait_s = time.monotonic() - struck_s
+        assert wait_s < LONGEST_SESSION_S + SLACK_S, faults
+        waits_s[faults] = max(waits_s.get(faults, 0.0), wait_s)
+        assert state is not None
+        written.append(state.controller_epoch)
+        race.mend()
+        epochs.append(cluster.admin.controller().epoch)
+    cluster.actors.check()
+    assert written == sorted(written)
+    assert epochs == sorted(epochs)
+    assert all(epoch in cluster.actors.elected for epoch in written)
+    # Some faults spare the active controller: it is another one in half of the rounds.
+    assert len(set(epochs)) > ROUNDS / 5
+    # All that remain follow the same one.
+    ((active, epoch),) = eventually(cluster.acting)
+    assert epoch == max(cluster.actors.elected)
+    eventually(
+        lambda: all(
+            node.controller is not None and node.controller.active_controller_id == active.id
+            for node in cluster.controllers
+        )
+    )
+    assert [node for node in cluster.controllers if node.is_active] == [active]
+    longest = max(waits_s, key=lambda faults: waits_s[faults])
+    print(
+        f"\n{cluster.era}: {ELECTORS} candidates, {ROUNDS} rounds, {len(cluster.actors.elected)} "
+        f"elected, {epoch} epochs; the longest until one acts: {waits_s[longest]:.1f} s ({longest})"
+    )
