@@ -63,7 +63,11 @@ class ZkControllerNode:
         self._session_timeout_ms = session_timeout_ms
         self._pipelines = pipelines
         self._connect = partial(
-            KazooPort, address, session_timeout_ms=session_timeout_ms, creates_chroot=True
+            KazooPort,
+            address,
+            session_timeout_ms=session_timeout_ms,
+            creates_chroot=True,
+            owner=f"controller {broker_id}",
         )
         self._runtime: ControllerRuntime | None = None
         self._session: KazooPort

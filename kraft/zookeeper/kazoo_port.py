@@ -6,11 +6,16 @@ a new client.
 
 kazoo forgets watches when it loses the connection. The driver reports them as UNKNOWN then, so that
 the controller reads the znode again.
+
+The driver logs as warnings that the connection is lost, how long it was lost, and that the session
+has ended: operations wait for a server meanwhile, for as long as it takes.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -41,6 +46,8 @@ from kraft.zookeeper.server import (
 if TYPE_CHECKING:
     from kazoo.client import KazooClient
 
+_log = logging.getLogger(__name__)
+
 #: Operations that are sent before the first result is awaited. ZooKeeper answers in order; more
 #: only hold memory.
 _IN_FLIGHT = 2000
@@ -57,7 +64,7 @@ _CHANGES = {
 class KazooPort:
     """One session at real servers; implements `port.ZooKeeperPort`.
 
-    Raises as `server.open_client`.
+    ``owner`` names it in the log, such as "controller 7". Raises as `server.open_client`.
     """
 
     def __init__(
@@ -66,7 +73,9 @@ class KazooPort:
         *,
         session_timeout_ms: int = DEFAULT_SESSION_TIMEOUT_MS,
         creates_chroot: bool = False,
+        owner: str = "the client",
     ) -> None:
+        self._owner = owner
         self.on_event: Callable[[ZkEvent], None] = lambda event: None
         self.on_expired: Callable[[], None] = lambda: None
         self._open = partial(
@@ -87,11 +96,24 @@ class KazooPort:
         client, expired = self._open(), threading.Event()
         self._client, self._expired = client, expired
 
+        lost_at_s: list[float] = []
+
         def listen(state: str) -> None:
             # Called in kazoo's thread, before it opens another session.
-            if state == "LOST" and not expired.is_set() and not self._closed.is_set():
+            if expired.is_set() or self._closed.is_set():
+                return
+            session = f"{self._owner}, ZooKeeper's session {self._session_id:#x}"
+            if state == "SUSPENDED":
+                lost_at_s.append(time.monotonic())
+                _log.warning("%s: the connection is lost; it waits for a server", session)
+                return
+            lost_s = time.monotonic() - lost_at_s.pop() if lost_at_s else 0.0
+            if state == "LOST":
+                _log.warning("%s has ended, %.1f s after the connection was lost", session, lost_s)
                 expired.set()
                 self.on_expired()
+            else:
+                _log.warning("%s goes on: connected again after %.1f s", session, lost_s)
 
         self._session_id: int = client.client_id[0]
         client.add_listener(listen)

@@ -96,7 +96,9 @@ class ZkLightBroker:
         self._rack = rack
         self._decode = decode
         self._shutdown_version = shutdown_version
-        self._connect = partial(KazooPort, address, session_timeout_ms=session_timeout_ms)
+        self._connect = partial(
+            KazooPort, address, session_timeout_ms=session_timeout_ms, owner=f"broker {broker_id}"
+        )
         self._lock = threading.Lock()
         #: The partitions that it has replicas of, as the controller last told.
         self.replicas: dict[PartitionKey, PartitionUpdate] = {}

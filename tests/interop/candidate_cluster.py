@@ -93,8 +93,8 @@ class ZkCluster:
     """Candidates and light brokers (from 1 on) in a chroot of their own; a context manager.
 
     ``servers`` is the address of ZooKeeper; candidates in ``reach`` have another one, such as a
-    proxy's. The ids of candidates begin at ``first``. A session of brokers and of ``admin`` is as
-    long as ZooKeeper grants, up to 30 s.
+    proxy's. The ids of candidates begin at ``first``. ``session_ms`` is that of brokers and of
+    ``admin``, up to what ZooKeeper grants.
     """
 
     def __init__(
@@ -108,8 +108,10 @@ class ZkCluster:
         first: int = FIRST_CANDIDATE,
         reach: Mapping[int, str] | None = None,
         candidate_session_ms: int = SESSION_MS,
+        session_ms: int = SESSION_MS,
     ) -> None:
         self.era = era
+        self._session_ms = session_ms
         self.address = ZooKeeperAddress.parse(f"{servers}/{chroot}")
         ids = range(first, first + controllers)
         self.actors = Actors(ids)
@@ -125,7 +127,7 @@ class ZkCluster:
         ]
         self.brokers = {
             id: ZkLightBroker(
-                id, self.address, session_timeout_ms=SESSION_MS, decode=self.actors.decode
+                id, self.address, session_timeout_ms=session_ms, decode=self.actors.decode
             )
             for id in range(1, brokers + 1)
         }
@@ -136,7 +138,7 @@ class ZkCluster:
         for node in self.controllers:
             eventually(lambda node=node: _has_started(node))  # type: ignore[misc]
             eventually(lambda: any(one.is_active for one in self.controllers))
-        self.port = KazooPort(self.address, session_timeout_ms=SESSION_MS)
+        self.port = KazooPort(self.address, session_timeout_ms=self._session_ms)
         self.admin = ZkAdmin(self.port)
         for broker in self.brokers.values():
             broker.start()
