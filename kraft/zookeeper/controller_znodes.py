@@ -233,7 +233,7 @@ class ControllerZnodes:
         for operation, result in zip(parents, results, strict=False):
             _expect(result, operation.path, ZkCode.NODE_EXISTS, ZkCode.NO_NODE)
         return {
-            key: _expect(result, "a state", ZkCode.NODE_EXISTS, ZkCode.NO_NODE).is_ok
+            key: _expect(result, znodes.state_path(*key), ZkCode.NODE_EXISTS, ZkCode.NO_NODE).is_ok
             for key, result in zip(states, results[len(parents) :], strict=True)
         }
 
@@ -251,7 +251,7 @@ class ControllerZnodes:
             ]
         )
         return {
-            key: _expect(result, "a state", ZkCode.BAD_VERSION, ZkCode.NO_NODE)
+            key: _expect(result, znodes.state_path(*key), ZkCode.BAD_VERSION, ZkCode.NO_NODE)
             for key, result in zip(states, results, strict=True)
         }
 
@@ -272,13 +272,20 @@ class ControllerZnodes:
         return {} if result is None else znodes.decode_reassignment(result.data)
 
     def write_reassignments(self, replicas: Mapping[PartitionKey, tuple[int, ...]]) -> None:
-        """Replace ``/admin/reassign_partitions``; delete it if nothing is left."""
+        """Replace ``/admin/reassign_partitions``; delete it if nothing is left.
+
+        If somebody deleted it, it is created again: the controller goes on with what is left
+        (``setOrCreatePartitionReassignment``).
+        """
         path = znodes.REASSIGN_PARTITIONS
         if not replicas:
             self._delete([path])
             return
-        (result,) = self._port.run([SetZnode(path, znodes.encode_reassignment(replicas))])
-        _expect(result, path)
+        data = znodes.encode_reassignment(replicas)
+        (result,) = self._port.run([SetZnode(path, data)])
+        if _expect(result, path, ZkCode.NO_NODE).code == ZkCode.NO_NODE:
+            (result,) = self._port.run([CreateZnode(path, data)])
+            _expect(result, path)
 
     def preferred_elections(self) -> list[PartitionKey]:
         """Return the partitions in ``/admin/preferred_replica_election``; none without it."""
@@ -301,7 +308,8 @@ class ControllerZnodes:
     def delete_topic(self, topic: str, partitions: Iterable[int]) -> None:
         """Delete a topic's znodes, children first, then its config and the request.
 
-        ``partitions`` are the known ones; others below the topic are deleted too.
+        ``partitions`` are the known ones; others below the topic are deleted too. If a znode
+        cannot be deleted, the request stays: without it the topic would be a usual one again.
         """
         known = {str(partition) for partition in partitions}
         known.update(self._children(znodes.partitions_path(topic)))
@@ -313,9 +321,9 @@ class ControllerZnodes:
                 znodes.partitions_path(topic),
                 znodes.topic_path(topic),
                 znodes.config_path("topics", topic),
-                znodes.delete_topic_path(topic),
             ]
         )
+        self._delete([znodes.delete_topic_path(topic)])
 
     def isr_changes(self) -> tuple[list[str], list[PartitionKey]]:
         """Return the paths of the ISR change notifications, and their partitions, each once."""

@@ -2,7 +2,7 @@
 
 Each candidate reaches ZooKeeper through a proxy of its own. In every round a few of them, mostly
 with the active one, lose their session, their connection, or for a while every byte; then some
-controller must lead a new topic. ZK_ELECTORS, ZK_ROUNDS and SEED set the size (`make zk-races`).
+controller must carry out a request. ZK_ELECTORS, ZK_ROUNDS and SEED set the size (`make zk-races`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from kazoo.client import KazooClient
 from kraft.server.local_quorum import LOOPBACK, free_ports
 from kraft.zookeeper import znodes
 from kraft.zookeeper.controller_node import ZkControllerNode
-from kraft.zookeeper.port import DeleteZnode
+from kraft.zookeeper.port import CreateZnode, DeleteZnode, FindZnode
 from kraft.zookeeper.server import LocalZooKeeper
 from kraft.zookeeper.settings import ZkEra
 from tests.harness.commands import eventually
@@ -33,13 +33,13 @@ SEED = int(os.environ.get("SEED", "1"))
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300 + 30 * ROUNDS)]
 
-TICK_MS = 500
-#: Of the candidates. A standstill of the machine may end sessions too: one more fault.
-SESSION_MS = 2000
+#: Brokers and the administrator have the longest session, 20 ticks: 30 s.
+TICK_MS = 1500
+#: Of the candidates, 2 ticks. A standstill of the machine may end sessions too: one more fault.
+SESSION_MS = 3000
 #: ZooKeeper ends sessions at the next tick.
 LONGEST_SESSION_S = (SESSION_MS + TICK_MS) / 1000
-#: How long the machine may stand still, and an election and a round's topic may take there.
-SLACK_S = 20.0
+KEY = ("t", 0)
 
 
 @pytest.fixture(params=ZkEra)
@@ -127,21 +127,19 @@ class Race:
 
 def test_one_controller_acts_in_each_epoch(race: Race) -> None:
     cluster = race.cluster
+    cluster.admin.create("t", 1, 1)
+    request = CreateZnode(znodes.PREFERRED_ELECTION, znodes.encode_partitions([KEY]))
     epochs = [cluster.admin.controller().epoch]
-    waits_s: dict[str, float] = {}
-    written = []
-    for number in range(ROUNDS):
+    waits: list[tuple[float, str]] = []
+    written = [1]
+    for _ in range(ROUNDS):
         faults = race.strike()
         struck_s = time.monotonic()
-        topic = f"t{number}"
-        cluster.admin.create(topic, 1, 1)
-        # A controller that is elected leads the new topic, also while others are cut off.
-        state = eventually(
-            lambda topic=topic: cluster.admin.describe([topic])[topic][0].state  # type: ignore[misc]
-        )
-        wait_s = time.monotonic() - struck_s
-        assert wait_s < LONGEST_SESSION_S + SLACK_S, faults
-        waits_s[faults] = max(waits_s.get(faults, 0.0), wait_s)
+        cluster.port.run([request])
+        # A controller that is elected deletes it, also while others are cut off.
+        eventually(lambda: not cluster.port.run([FindZnode(request.path)])[0].is_ok)
+        waits.append((time.monotonic() - struck_s, faults))
+        state = cluster.admin.describe(["t"])["t"][0].state
         assert state is not None
         written.append(state.controller_epoch)
         race.mend()
@@ -150,6 +148,8 @@ def test_one_controller_acts_in_each_epoch(race: Race) -> None:
     assert written == sorted(written)
     assert epochs == sorted(epochs)
     assert all(epoch in cluster.actors.elected for epoch in written)
+    # Every single wait may be longer: the machine may stand still.
+    assert median(waits)[0] < LONGEST_SESSION_S
     # Some faults spare the active controller: it is another one in half of the rounds.
     assert len(set(epochs)) > ROUNDS / 5
     # All that remain follow the same one.
@@ -162,8 +162,13 @@ def test_one_controller_acts_in_each_epoch(race: Race) -> None:
         )
     )
     assert [node for node in cluster.controllers if node.is_active] == [active]
-    longest = max(waits_s, key=lambda faults: waits_s[faults])
+    wait_s, faults = max(waits)
     print(
-        f"\n{cluster.era}: {ELECTORS} candidates, {ROUNDS} rounds, {len(cluster.actors.elected)} "
-        f"elected, {epoch} epochs; the longest until one acts: {waits_s[longest]:.1f} s ({longest})"
+        f"\n{cluster.era}: {ELECTORS} candidates, {ROUNDS} rounds, {epoch} epochs; until one acts: "
+        f"median {median(waits)[0]:.2f} s, longest {wait_s:.1f} s ({faults}); sessions of "
+        f"{SESSION_MS / 1000:g} s end after at most {LONGEST_SESSION_S:g} s"
     )
+
+
+def median(waits: list[tuple[float, str]]) -> tuple[float, str]:
+    return sorted(waits)[len(waits) // 2]
