@@ -36,12 +36,31 @@ MEASURES: Mapping[tuple[ScriptStep, str], str] = {
         "detected",
     ): "from kill -9 of the active controller until its session has "
     "timed out (ZooKeeper), or another one leads (KRaft)",
-    (ScriptStep.FAILOVER, "first_write"): "from there until the first write is accepted",
-    (ScriptStep.FAILOVER, "known"): "from there until the last broker knows that write",
+    (ScriptStep.FAILOVER, "first_write"): "from kill -9 until the new controller has accepted a "
+    "write",
+    (ScriptStep.FAILOVER, "known"): "from the detection until the last broker knows that write",
     (ScriptStep.FAILOVER, "total"): "from kill -9 until the last broker knows the first write",
     (ScriptStep.RESTART, "known"): "from the start of everything until the last broker knows every "
     "partition's leader",
 }
+
+
+def failover_measures(
+    killed_s: float, detected_s: float | None, accepted_s: float, known_s: float
+) -> dict[str, float]:
+    """Return the measures of a failover from the times (monotonic clock) of what was seen.
+
+    Observers see things late: a write that a broker knows was accepted, and who accepts a write
+    leads, whenever somebody asked who leads (None: nobody had an answer).
+    """
+    accepted_s = min(accepted_s, known_s)
+    detected_s = accepted_s if detected_s is None else min(detected_s, accepted_s)
+    return {
+        "detected": detected_s - killed_s,
+        "first_write": accepted_s - killed_s,
+        "known": known_s - detected_s,
+        "total": known_s - killed_s,
+    }
 
 
 class RunTimeoutError(KraftError):

@@ -20,7 +20,7 @@ from kraft.fleet.own_quorum import OwnQuorum
 from kraft.fleet.run import check_created
 from kraft.fleet.trace import FleetRun, FleetTrace
 from kraft.fleet.worker import MARKER_SETTING, MARKER_TOPIC
-from kraft.generations.measures import Deadline
+from kraft.generations.measures import Deadline, failover_measures
 from kraft.generations.topics import topics_of
 from kraft.network.quorum_client import QuorumClient
 from kraft.server.local_quorum import LOOPBACK, LocalNode
@@ -199,14 +199,8 @@ class QuorumCluster:
         finally:
             watch.stop()
             quorum.start_node(killed)
-        # A write is accepted by a leader, whether or not it was asked before.
-        detected = min(watch.elected_s or accepted, accepted)
-        return {
-            "detected": detected - begun,
-            "first_write": accepted - detected,
-            "known": known - detected,
-            "total": known - begun,
-        }
+        # The writes began when the killed node had ended: another one accepted it.
+        return failover_measures(begun, watch.elected_s, accepted, known)
 
     def restart_all(self, deadline: Deadline) -> Mapping[str, float]:
         fleet = self._fleet

@@ -16,7 +16,7 @@ from pathlib import Path
 from kraft.errors import KraftError
 from kraft.generations.candidates import Candidate
 from kraft.generations.light_processes import ZkLightBrokers
-from kraft.generations.measures import Deadline
+from kraft.generations.measures import Deadline, failover_measures
 from kraft.generations.topics import TOPIC_PREFIX, topics_of
 from kraft.generations.zk_worker import Knowledge
 from kraft.zookeeper import znodes
@@ -228,6 +228,7 @@ class ZkCluster:
 
     def fail_over(self, deadline: Deadline) -> Mapping[str, float]:
         killed = self._active()
+        old_epoch = self._zookeeper.admin.controller().epoch
         begun = time.monotonic()
         killed.kill()
         token = self._write()
@@ -235,15 +236,12 @@ class ZkCluster:
         detected = self._await(znodes.CONTROLLER, deadline, exists=False)
         accepted = self._await(state, deadline, exists=True)
         known = self._lights.known(token, deadline)
+        (written,) = self._zookeeper.admin.describe([self._written_topic])[self._written_topic]
+        if written.state is None or written.state.controller_epoch <= old_epoch:
+            raise KraftError(f"controller {killed.id}, which was killed, accepted the write")
         killed.start()
         self._await_candidate(killed, deadline)
-        return {
-            "detected": detected - begun,
-            # The watch may report the write later than a broker knows it.
-            "first_write": min(accepted, known) - detected,
-            "known": known - detected,
-            "total": known - begun,
-        }
+        return failover_measures(begun, detected, accepted, known)
 
     def _active(self) -> Candidate:
         id = self._zookeeper.controller()

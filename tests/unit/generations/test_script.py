@@ -15,6 +15,7 @@ from kraft.generations.measures import (
     RunResult,
     RunTimeoutError,
     ScriptStep,
+    failover_measures,
 )
 from kraft.generations.script import run_script
 
@@ -97,6 +98,31 @@ def test_an_interrupt_is_raised() -> None:
         run_script(
             ScriptedCluster({"fail over": KeyboardInterrupt()}), RunResult("x", 1), Deadline(9)
         )
+
+
+@pytest.mark.parametrize(
+    ("detected_s", "accepted_s", "known_s", "measures"),
+    [
+        # As things happen.
+        (14.0, 14.5, 15.0, (4.0, 4.5, 1.0, 5.0)),
+        # Who leads was answered after the write, or never: the time of the write stays.
+        (14.8, 14.5, 15.0, (4.5, 4.5, 0.5, 5.0)),
+        (None, 14.5, 15.0, (4.5, 4.5, 0.5, 5.0)),
+        # A broker knew the write before its answer came, also before the session's end was seen.
+        (14.0, 15.5, 15.0, (4.0, 5.0, 1.0, 5.0)),
+        (15.2, 15.5, 15.0, (5.0, 5.0, 0.0, 5.0)),
+    ],
+)
+def test_a_failover_is_timed_from_the_kill(
+    detected_s: float | None,
+    accepted_s: float,
+    known_s: float,
+    measures: tuple[float, float, float, float],
+) -> None:
+    names = ("detected", "first_write", "known", "total")
+    assert failover_measures(10.0, detected_s, accepted_s, known_s) == dict(
+        zip(names, measures, strict=True)
+    )
 
 
 def test_a_time_limit_that_is_over() -> None:
