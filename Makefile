@@ -10,7 +10,7 @@ OTHER_KIND := $(filter-out $(STAMP),$(wildcard $(VENV)/.built-*))
 # Tests start hundreds of Python processes, which would all compile the package's modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help build demo test spark lint lint-style lint-types docs package release-check interop interop-matrix leadership-moves transplant broker-lives broker-faults zk-races zk-outages clients operations kafka-tests client-tests bench bench-quick bench-peers fuzz clean \
+.PHONY: help build demo test spark lint lint-style lint-types docs package release-check interop interop-matrix leadership-moves transplant broker-lives broker-faults zk-races zk-outages zk-moves clients operations kafka-tests client-tests bench bench-quick bench-peers fuzz clean \
   bench-instructions bench-compare baseline history performance-page \
   differential differential-coverage otava simulate simulate-controllers simulate-replication mutants core-mutants sanitize sanitize-threads disk-proof processes upgrade soak soak-simulate soak-processes
 
@@ -28,6 +28,7 @@ help:
 	@echo "make broker-faults          Kill, stop and cut off Kafka's brokers and kraft's controllers under load, ROUNDS=50"
 	@echo "make zk-races               Let candidates of the ZooKeeper era race while sessions expire, ELECTORS=20 ROUNDS=500"
 	@echo "make zk-outages             Stop ZooKeeper below controllers of its era, STOP_S=30, and kill most of an ensemble"
+	@echo "make zk-moves               Move the controller between kraft and Kafka 1.1.1's brokers on ZooKeeper under load, MOVES=20"
 	@echo "make transplant             Replace Kafka's controllers by kraft's and back, 2,000 partitions, beside Kafka's rolling restart"
 	@echo "make broker-lives           Run brokers of 3.9, 4.1 and 4.3 on kraft controllers: lost disks, unclean shutdowns, an upgrade; LIVES=all"
 	@echo "make clients                Let clients and tools of every kind use brokers on kraft's controllers, beside Kafka's own"
@@ -171,6 +172,10 @@ zk-races: build
 zk-outages: STOP_S ?= 30
 zk-outages: build
 	ZK_STOP_S=$(STOP_S) $(BIN)/python -m pytest tests/interop/test_zookeeper_outages.py -m interop -s
+
+zk-moves: MOVES ?= 20
+zk-moves: build
+	ZK_MOVES=$(MOVES) $(BIN)/python -m pytest tests/interop/test_zookeeper_brokers.py -k moves -m interop -s
 
 # Brokers and controllers of 3.9, 4.1 and 4.3, plain and secured: CLUSTERS=all.
 transplant: CLUSTERS ?= 4.3.1-static-plaintext 4.3.1-dynamic-plaintext

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
+import threading
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +32,8 @@ pytestmark = pytest.mark.interop
 BROKERS = (1, 2, 3)
 SESSION_MS = 6000
 PATIENCE_S = 60
+#: How often the role of the controller goes to a broker and back under load (`make zk-moves`).
+MOVES = int(os.environ.get("ZK_MOVES", "0"))
 #: Brokers of 0.8.2 and older tell no versions of their APIs, and close the connection.
 OLD_CLIENT = {"api.version.request": False, "broker.version.fallback": KAFKA_0_8}
 
@@ -126,6 +131,17 @@ class KafkaBrokers:
         eventually(lambda: killed not in self.admin.controller().brokers)
         self.start(killed)
         eventually(lambda: set(self.state("t").isr) == set(BROKERS))
+
+    def take_over_at_once(self, node: ZkControllerNode) -> None:
+        """Let this candidate replace the controller while all brokers stand still for a moment."""
+        for process in self.processes.values():
+            process.send_signal(signal.SIGSTOP)
+        try:
+            self.admin_port.run([DeleteZnode(znodes.CONTROLLER)])
+            eventually(lambda: node.is_active)
+        finally:
+            for process in self.processes.values():
+                process.send_signal(signal.SIGCONT)
 
     def _delete_controller(self, node: ZkControllerNode) -> None:
         """Delete ``/controller`` until this candidate is elected."""
@@ -255,3 +271,89 @@ def test_brokers_obey(cluster: KafkaBrokers) -> None:
         eventually(
             lambda id=id: not (cluster.directory / f"broker-{id}" / "data" / "t-0").exists()  # type: ignore[misc]
         )
+
+
+class LiveLoad:
+    """Produces numbered records with acks=all in a thread, until its end; a context manager."""
+
+    def __init__(self, cluster: KafkaBrokers, topic: str) -> None:
+        self._topic = topic
+        self._producer = Producer(
+            {
+                "bootstrap.servers": cluster.bootstrap,
+                "enable.idempotence": True,
+                "message.timeout.ms": 120_000,
+                "log_level": 0,
+            }
+        )
+        self.acknowledged: list[int] = []
+        self.failures: list[Any] = []
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def _run(self) -> None:
+        number = 0
+        while not self._stopping.wait(0.002):
+            self._producer.produce(
+                self._topic, b"%d" % number, partition=0, on_delivery=self._delivered
+            )
+            number += 1
+            self._producer.poll(0)
+
+    def _delivered(self, error: Any, message: Any) -> None:
+        if error:
+            self.failures.append(error)
+        else:
+            self.acknowledged.append(int(message.value()))
+
+    def await_progress(self) -> None:
+        """Wait until records are acknowledged that were not before."""
+        before = len(self.acknowledged)
+        eventually(lambda: len(self.acknowledged) > before + 20)
+
+    def __enter__(self) -> LiveLoad:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stopping.set()
+        self._thread.join()
+        assert self._producer.flush(2 * PATIENCE_S) == 0
+
+
+@pytest.mark.skipif(MOVES == 0, reason="make zk-moves")
+@pytest.mark.timeout(300 + 60 * MOVES)
+@pytest.mark.parametrize("cluster", [KAFKA_1], indirect=True)
+def test_the_role_of_the_controller_moves_under_load(cluster: KafkaBrokers) -> None:
+    admin, ours = cluster.admin, cluster.controllers[0]
+    data = znodes.TopicZnode({0: (1, 2, 3)}).encode()
+    cluster.admin_port.run([CreateZnode(znodes.topic_path("t"), data)])
+    cluster.await_state("t", 1, {1, 2, 3})
+    epochs = [admin.controller().epoch]
+    with LiveLoad(cluster, "t") as load:
+        for number in range(MOVES):
+            ours.stop()
+            eventually(lambda: admin.controller().broker_id in BROKERS)
+            load.await_progress()
+            ours.start()
+            cluster.take_over_at_once(ours)
+            epochs.append(admin.controller().epoch)
+            # It acts: it moves the leader.
+            wanted = BROKERS[number % 3 :] + BROKERS[: number % 3]
+            moved = znodes.encode_reassignment({("t", 0): wanted})
+            cluster.admin_port.run([CreateZnode(znodes.REASSIGN_PARTITIONS, moved)])
+            eventually(lambda wanted=wanted: admin.describe(["t"])["t"][0].replicas == wanted)  # type: ignore[misc]
+            elect = znodes.encode_partitions([("t", 0)])
+            cluster.admin_port.run([CreateZnode(znodes.PREFERRED_ELECTION, elect)])
+            cluster.await_state("t", wanted[0], {1, 2, 3})
+            load.await_progress()
+    assert load.failures == []
+    assert all(later >= before + 2 for before, later in pairwise(epochs))
+    found = Load(cluster, "t")
+    found.sent = len(load.acknowledged)
+    # Nothing acknowledged is lost, nothing is there twice, and all is in order.
+    assert found.consume() == sorted(load.acknowledged) == load.acknowledged
+    print(
+        f"\n{MOVES} moves both ways, controller epochs {epochs[0]} to {epochs[-1]}: "
+        f"{found.sent} records acknowledged, none lost"
+    )
