@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kraft.cli import regress_bisect, regress_comment, regress_verdicts
+from kraft.cli import regress_bisect, regress_comment, regress_serve, regress_verdicts
 from kraft.cli.option_groups import takes_groups
 from kraft.cli.options import AsOfOption, JsonOption
 from kraft.cli.regress_options import (
@@ -55,8 +55,6 @@ REGRESSED = 1
 _LOCAL_BYTES = 128 << 20
 #: The default of `compare --threshold`.
 _THRESHOLD = 0.05
-#: Runs that an HTML page plots at most; some hundred bytes each.
-_PLOTTED_RUNS = 200_000
 
 _EPILOG = (
     "[bold]Exit codes[/bold]: 0 done, no regression (regress without --fail: always) · "
@@ -67,6 +65,8 @@ _EPILOG = (
 app = typer.Typer(add_completion=False, epilog=_EPILOG)
 app.command("bisect", epilog=regress_bisect.EPILOG)(regress_bisect.bisect)
 app.command("comment", epilog=regress_comment.EPILOG)(regress_comment.comment)
+app.command("serve", epilog=regress_serve.EPILOG)(regress_serve.serve)
+app.command("dashboard", epilog=regress_serve.EPILOG)(regress_serve.dashboard)
 for _command in (
     regress_verdicts.accept,
     regress_verdicts.expect,
@@ -168,6 +168,11 @@ def regress(
 
     output = Output(as_json=as_json)
     with refusing_bad_input():
+        kept_runs = 0
+        if html is not None:
+            from kraft.regression.html import KEPT_RUNS, page
+
+            kept_runs = KEPT_RUNS
         found = analysis_of(
             store,
             runs,
@@ -177,7 +182,7 @@ def regress(
             benchmark=benchmark,
             since=since,
             size_param=size_param,
-            kept_runs=0 if html is None else _PLOTTED_RUNS,
+            kept_runs=kept_runs,
         )
         if not found.series:
             _refuse_nothing(
@@ -188,8 +193,6 @@ def regress(
                 branch=runs.branch,
             )
         if html is not None:
-            from kraft.regression.html import page
-
             _write(html, page(found, repository_url=repository_url))
         if markdown is not None:
             from kraft.regression.markdown import comment

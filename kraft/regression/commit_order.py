@@ -73,13 +73,15 @@ class Scope:
     """Which runs an analysis reads. The globs support ``*`` and ``?``.
 
     ``branch`` None selects each project's main branch. ``repository`` is a git working copy or bare
-    repository that contains the commits.
+    repository that contains the commits. ``only`` is the one project that is read, by its name and
+    not as a glob; "" is that of runs without one.
     """
 
     project: str | None = None
     branch: str | None = None
     include_dirty: bool = False
     repository: str | PathLike[str] | None = None
+    only: str | None = None
 
 
 def glob_pattern(glob: str) -> str:
@@ -95,6 +97,8 @@ def glob_pattern(glob: str) -> str:
 def runs_in_scope(runs: Sequence[RunLike], scope: Scope) -> tuple[list[RunLike], list[str]]:
     """Return the runs of ``scope`` and one line for each kind of run that it omits."""
     problems = []
+    if scope.only is not None:
+        runs = [run for run in runs if (run.project or "") == scope.only]
     if scope.project is not None:
         wanted = re.compile(glob_pattern(scope.project))
         runs = [run for run in runs if wanted.search(run.project or "")]

@@ -32,39 +32,66 @@ from kraft.regression.points import SeriesKey
 #: Limits: series and scaling laws drawn; rows of a table.
 MOST_DRAWN = 200
 MOST_ROWS = 5000
+#: Runs that an analysis keeps for a page at most; some hundred bytes each.
+KEPT_RUNS = 200_000
 
 
 def page(
-    analysis: Analysis, *, title: str = "Benchmarks", repository_url: str | None = None
+    analysis: Analysis,
+    *,
+    title: str = "Benchmarks",
+    repository_url: str | None = None,
+    site: page_parts.PageSite = page_parts.ALONE,
 ) -> str:
     """Return the whole file as text; write it as UTF-8. About 5 MB of it are plotly.js.
 
-    ``repository_url`` (``https://github.com/owner/name``) makes the commits links.
+    ``repository_url`` (``https://github.com/owner/name``) makes the commits links. ``site`` is the
+    page's place among others.
 
     Raises:
         InvalidConfigError: ``repository_url`` is not a repository URL.
         MissingPackageError: plotly is not installed (``pip install 'kraft[report]'``).
     """
-    return _Page(analysis, title, repository_url).text()
+    return _Page(analysis, title, repository_url, site).text()
+
+
+def sections_of(analysis: Analysis) -> dict[SeriesKey, str]:
+    """Return the section of each series that a page draws, worst regression first."""
+    drawable = [each for each in analysis.series if each.series is not None and each.run_count]
+    drawable.sort(key=lambda each: -max(each.worsenings, default=-1))
+    return {each.key: f"series-{place}" for place, each in enumerate(drawable[:MOST_DRAWN])}
+
+
+def law_sections(analysis: Analysis) -> dict[tuple[SeriesKey, str], str]:
+    """Return the section of each scaling law that a page draws, by its key and size parameter."""
+    drawn = report_text.changed_first(analysis.scaling)[:MOST_DRAWN]
+    return {(law.key, law.size_param): f"law-{place}" for place, law in enumerate(drawn)}
 
 
 class _Page:
     """Builder of one page: names, links and the data of its plots."""
 
-    def __init__(self, analysis: Analysis, title: str, repository_url: str | None) -> None:
+    def __init__(
+        self,
+        analysis: Analysis,
+        title: str,
+        repository_url: str | None,
+        site: page_parts.PageSite,
+    ) -> None:
         self.analysis = analysis
         self.title = title
+        self.site = site
         self.statistic = analysis.settings.statistic
         self.repository = report_text.Repository(repository_url) if repository_url else None
         self.names = report_text.Names.of(analysis)
         self.points = analysis.change_points
         self.has_verdicts = verdict_text.has_verdict(self.points)
         self.data: dict[str, dict[str, Any]] = {}
-        drawable = [each for each in analysis.series if each.series is not None and each.run_count]
-        drawable.sort(key=lambda each: -max(each.worsenings, default=-1))
-        self.drawn = drawable[:MOST_DRAWN]
-        self.left_out = len(drawable) - len(self.drawn)
-        self.sections = {each.key: f"series-{place}" for place, each in enumerate(self.drawn)}
+        self.sections = sections_of(analysis)
+        by_key = {each.key: each for each in analysis.series}
+        self.drawn = [by_key[key] for key in self.sections]
+        drawable = sum(each.series is not None and each.run_count > 0 for each in analysis.series)
+        self.left_out = drawable - len(self.drawn)
         self.laws = report_text.changed_first(analysis.scaling)
 
     def text(self) -> str:
@@ -107,7 +134,7 @@ class _Page:
                 self.settings(),
             ]
         )
-        return page_parts.document(self.title, body, self.data)
+        return page_parts.document(self.title, body, self.data, site=self.site)
 
     def heading(self) -> str:
         series = self.analysis.series
@@ -149,6 +176,7 @@ class _Page:
             of = "" if self.statistic == "instructions" else " of their rounds"
             span = f"Runs from {first} to {last} UTC, judged by the {self.statistic}{of}."
         return (
+            f"{page_parts.site_line(self.site)}"
             f'<header>\n<h1>{_text(self.title)}</h1>\n<p class="quiet">{span}</p>\n'
             f'<dl class="cards">{shown}</dl>\n</header>'
         )
@@ -202,7 +230,7 @@ class _Page:
         ]
         if self.has_verdicts:
             said = verdict_text.applied_text(point.verdict)
-            cells.append(_cell(_text(said), key=said))
+            cells.append(_cell(_text(said), key=said, style="said"))
         return f'<tr data-name="{_text(name)}">{"".join(cells)}</tr>'
 
     def trends(
@@ -354,17 +382,19 @@ class _Page:
             rows,
         )
         yield '<div class="laws">'
-        for place, law in enumerate(self.laws[:MOST_DRAWN]):
+        sections = law_sections(self.analysis)
+        for law in self.laws[:MOST_DRAWN]:
+            section = sections[law.key, law.size_param]
             plot = plots.scaling_plot(law, self.statistic)
             if not plot:
                 continue
-            self.data[f"law-{place}"] = plot
+            self.data[section] = plot
             name = _text(self.names(law.key))
             yield (
-                f'<section class="series" id="law-{place}" data-name="{name}"><header>'
+                f'<section class="series" id="{section}" data-name="{name}"><header>'
                 f'<h3 class="name">{name}</h3><p class="quiet">'
                 f"{_text(report_text.exponent_text(law))} · {_text(law.key.machine)}</p></header>"
-                f"{_figure('scaling', f'law-{place}', '', f'Scaling of {name}')}</section>"
+                f"{_figure('scaling', section, '', f'Scaling of {name}')}</section>"
             )
         yield "</div>"
         yield _left_out(len(self.laws) - MOST_DRAWN, "scaling laws in the table only")

@@ -3,7 +3,8 @@
 The pages of ``kraft regress`` and of the fleet's runs are made of these functions: the document
 with its styles and scripts, tables that sort, plots that ``page.js`` draws from data in the page.
 ``page.css``, ``page.js`` and once plotly.js from the plotly package are embedded. The page's
-Content-Security-Policy forbids network access.
+Content-Security-Policy forbids network access. The pages of a site (`PageSite`) load one plotly.js
+that is beside them, and one that is served live asks its own server for changes.
 
 Arguments named ``content``, ``rows`` or ``body`` are markup; the caller escapes every foreign text
 with `escaped`.
@@ -13,22 +14,54 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from html import escape
 from importlib.resources import files
 
 from kraft.errors import MissingPackageError
 from kraft.regression import report_text
 
-_ONLY_INLINE = (
-    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data: blob:"
-)
+#: The file of plotly.js beside the pages of a site.
+PLOTLY_FILE = "plotly.js"
 
 
-def document(title: str, body: str, data: Mapping[str, object], *, style: str = "") -> str:
+@dataclass(frozen=True)
+class PageSite:
+    """The place of a page: alone in one file, or in a folder with others and `PLOTLY_FILE`.
+
+    A page with a ``name`` is served live: it shows the ``message`` of the server's ``state.json``
+    in the element with the id ``live``, and loads itself again when the generation of ``name``
+    there is another one than its own.
+    """
+
+    has_plotly_file: bool = False
+    home: str = ""  # address of the dashboard, relative to the page
+    name: str = ""
+    generation: str = ""
+
+    @property
+    def policy(self) -> str:
+        """Return the Content-Security-Policy of the page."""
+        # A page that is opened as a file has no origin that 'self' could name.
+        beside = " 'self' file:" if self.has_plotly_file else ""
+        connect = "; connect-src 'self'" if self.name else ""
+        return (
+            "default-src 'none'; style-src 'unsafe-inline'; "
+            f"script-src 'unsafe-inline'{beside}; img-src data: blob:{connect}"
+        )
+
+
+#: A page in one file.
+ALONE = PageSite()
+
+
+def document(
+    title: str, body: str, data: Mapping[str, object], *, style: str = "", site: PageSite = ALONE
+) -> str:
     """Return the whole page as text; write it as UTF-8. About 5 MB of it are plotly.js.
 
     ``data`` holds the data of each plot by its name, for `figure`; without plots, plotly.js is left
-    out. ``style`` is appended to ``page.css``.
+    out. ``style`` is appended to ``page.css``. ``site`` is the page's place.
 
     Raises MissingPackageError where plotly is not installed (``pip install 'kraft[report]'``).
     """
@@ -36,15 +69,32 @@ def document(title: str, body: str, data: Mapping[str, object], *, style: str = 
         f'<script type="application/json" id="data-{name}">{_json(each)}</script>'
         for name, each in data.items()
     )
-    drawing = _plotly() if data else ""
-    scripts = f"<script>{drawing}</script>\n<script>{_package_file('page.js')}</script>"
+    if data and site.has_plotly_file:
+        drawing = f'<script src="{PLOTLY_FILE}"></script>'
+    else:
+        drawing = f"<script>{plotly_script() if data else ''}</script>"
+    scripts = f"{drawing}\n<script>{_package_file('page.js')}</script>"
+    if site.name:
+        scripts += (
+            f'\n<script data-page="{escaped(site.name)}" '
+            f'data-generation="{escaped(site.generation)}">{_package_file("live.js")}</script>'
+        )
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{_ONLY_INLINE}">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{site.policy}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<title>{escaped(title)}</title>\n<style>\n{_package_file('page.css')}{style}</style>\n"
         f"</head>\n<body>\n{body}\n{embedded}\n{scripts}\n</body>\n</html>\n"
     )
+
+
+def site_line(site: PageSite, message: str = "") -> str:
+    """Return the line above a page's title: the way to the dashboard, and the server's message,
+    which the page's script replaces by newer ones.
+    """
+    home = f'<a href="{escaped(site.home)}">All projects</a>' if site.home else ""
+    live = f'<span id="live" class="quiet">{escaped(message)}</span>' if site.name else ""
+    return f'<p class="site">{home}{live}</p>\n' if home or live else ""
 
 
 def table(head: Sequence[tuple[str, bool]], rows: str) -> str:
@@ -100,7 +150,8 @@ def _package_file(name: str) -> str:
     return files("kraft.regression").joinpath(name).read_text(encoding="utf-8")
 
 
-def _plotly() -> str:
+def plotly_script() -> str:
+    """Return the text of plotly.js. Raises MissingPackageError without plotly."""
     try:
         from plotly.offline import get_plotlyjs
     except ImportError:

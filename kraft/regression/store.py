@@ -108,8 +108,25 @@ def open_store(store: str | os.PathLike[str], version: int | str | None = None) 
     """
     state = load_state(StoreLocation.of(store), version)
     if state.version < 0:
-        raise StorageError(f"{os.fspath(store)}: this folder is not a store of results")
+        raise StorageError(
+            f"{os.fspath(store)}: this folder is not a store of results; fill it with "
+            f"`kraft bench ingest FILES --store {os.fspath(store)}`"
+        )
     return state
+
+
+def newest_version(store: str | os.PathLike[str]) -> int:
+    """Return the number of a store's newest version, -1 without a store; takes milliseconds.
+
+    Raises StorageError if the table cannot be read.
+    """
+    location = StoreLocation.of(store)
+    try:
+        return DeltaTable(location.uri).version()
+    except TableNotFoundError:
+        return -1
+    except (DeltaError, OSError) as error:
+        raise StorageError(f"{location.uri}: {error}") from None
 
 
 def list_runs(store: str | os.PathLike[str], version: int | str | None = None) -> list[RunEntry]:

@@ -188,6 +188,18 @@ def _written(location: StoreLocation, rows: pa.Table, *, new: bool) -> AddAction
     )
 
 
+def ledger_version(store: str | os.PathLike[str]) -> int:
+    """Return the number of the ledger's newest version, -1 without a ledger.
+
+    Raises StorageError if the ledger cannot be read.
+    """
+    location = _ledger_of(store)
+    try:
+        return _version(location)
+    except (DeltaError, OSError) as error:
+        raise StorageError(f"{location.uri}: the verdicts cannot be read: {error}") from None
+
+
 def _version(location: StoreLocation) -> int:
     try:
         return DeltaTable(location.uri).version()
