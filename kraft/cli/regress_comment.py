@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from kraft.cli.option_groups import takes_groups
 from kraft.cli.options import JsonOption
+
+if TYPE_CHECKING:
+    from kraft.regression.publication import WebhookDelivery
 
 EPILOG = (
     "[bold]Exit codes[/bold]: 0 shown, or sent · 1 a server rejected a request (stderr says why) · "
@@ -17,7 +22,55 @@ EPILOG = (
 )
 
 
+@dataclass(frozen=True)
+class WebhookOptions:
+    """A webhook, and how patiently it is called."""
+
+    webhook: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Post the result as JSON to this address, signed with the environment's "
+            "KRAFT_WEBHOOK_SECRET if it is set.",
+            show_default=False,
+        ),
+    ] = None
+    webhook_timeout_s: Annotated[
+        float,
+        typer.Option(
+            "--webhook-timeout-s",
+            metavar="SECONDS",
+            help="Give up a call of the webhook when it does not answer for this long.",
+        ),
+    ] = 30.0
+    webhook_retries: Annotated[
+        int,
+        typer.Option(
+            metavar="COUNT",
+            help="Call the webhook again at most this often if it does not answer, or answers "
+            "that it is busy (408, 425, 429) or broken (500, 502, 503, 504); 10 at most.",
+        ),
+    ] = 2
+    webhook_wait_s: Annotated[
+        float,
+        typer.Option(
+            "--webhook-wait-s",
+            metavar="SECONDS",
+            help="Wait this long before the first retry, or as long as the answer's Retry-After "
+            "says, and twice as long before each next one; 60 s at most.",
+        ),
+    ] = 1.0
+
+    @property
+    def delivery(self) -> WebhookDelivery:
+        from kraft.regression.publication import WebhookDelivery
+
+        return WebhookDelivery(self.webhook_timeout_s, self.webhook_retries, self.webhook_wait_s)
+
+
+@takes_groups
 def comment(
+    *,
     markdown: Annotated[
         Path,
         typer.Argument(
@@ -51,15 +104,7 @@ def comment(
             show_default=False,
         ),
     ] = None,
-    webhook: Annotated[
-        str | None,
-        typer.Option(
-            metavar="URL",
-            help="Post the result as JSON to this address, signed with the environment's "
-            "KRAFT_WEBHOOK_SECRET if it is set.",
-            show_default=False,
-        ),
-    ] = None,
+    hook: WebhookOptions,
     conclusion: Annotated[
         str | None,
         typer.Option(
@@ -91,7 +136,7 @@ def comment(
 
       kraft regress comment comment.md --pull 12 --check 3f2a9c1d… --send
 
-      kraft regress comment comment.md --webhook https://hooks.example.org/T0/B1 --send
+      kraft regress comment comment.md --webhook https://hooks.example.org/T0/B1 --webhook-retries 5 --send
     """  # noqa: E501  (help joins no lines: each paragraph is one)
     from kraft.cli.output import Output
     from kraft.cli.regress_options import refusing_bad_input
@@ -119,17 +164,24 @@ def comment(
             repository=repo or os.environ.get("GITHUB_REPOSITORY"),
             pull=pull,
             commit=check,
-            webhook=webhook,
+            webhook=hook.webhook,
             name=name,
             api=os.environ.get("GITHUB_API_URL", publication.GITHUB_API).rstrip("/"),
         )
+        delivery = hook.delivery
         if send and (pull or check) and not os.environ.get("GITHUB_TOKEN"):
             raise InvalidRequestError("GitHub needs a token: set the environment's GITHUB_TOKEN")
     if send:
+
+        def report(error: publication.PublicationError, wait_s: float, retry: int) -> None:
+            output.note(f"{error}; retry {retry} of {delivery.retries} in {wait_s:g} s")
+
         addresses = publication.publish(
             made,
             token=os.environ.get("GITHUB_TOKEN"),
             webhook_secret=os.environ.get("KRAFT_WEBHOOK_SECRET"),
+            delivery=delivery,
+            on_retry=report,
         )
         if as_json:
             output.document({"sent": True, "addresses": addresses})

@@ -2,7 +2,9 @@
 
 `Publication.requests` are the requests, for a dry run; `publish` sends them. The text is the
 Markdown that `regression.markdown` wrote. A comment of an earlier run is replaced: a hidden mark in
-it names it. Nothing is sent twice and nothing is retried: an error says which request failed.
+it names it. A request to GitHub is sent once: an error says which one failed. A webhook that does
+not answer, or answers that it is busy or broken, is called again (`WebhookDelivery`). All its calls
+have the same ``X-Kraft-Delivery``, so that a receiver can drop a second one.
 
 The interface is GitHub's REST API of version 2022-11-28 ("issue comments", "check runs"), also that
 of a GitHub Enterprise server.
@@ -12,15 +14,20 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import http.client
 import ipaddress
 import json
 import re
+import ssl
+import time
 import urllib.error
 import urllib.request
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 from urllib.parse import urlsplit
+from uuid import uuid4
 
 from kraft.errors import InvalidRequestError, KraftError
 
@@ -35,8 +42,27 @@ _MOST_PAGES = 30
 _MOST_ANSWER = 16 << 20
 
 
+#: Answers after which a webhook is called again: too early, too many requests, server errors.
+_TRANSIENT = frozenset({408, 425, 429, 500, 502, 503, 504})
+#: The longest wait between two calls of a webhook, whatever its Retry-After says.
+MOST_WAIT_S = 60.0
+#: The most further calls of a webhook.
+MOST_RETRIES = 10
+
+
 class PublicationError(KraftError):
-    """A server rejected a request, or did not answer; the message names the request."""
+    """A server rejected a request, or did not answer; the message names the request.
+
+    ``is_transient`` is whether the same request may succeed later; ``retry_after_s`` is when, if
+    the server said it.
+    """
+
+    def __init__(
+        self, message: str, *, is_transient: bool = False, retry_after_s: float | None = None
+    ) -> None:
+        super().__init__(message)
+        self.is_transient = is_transient
+        self.retry_after_s = retry_after_s
 
 
 class Conclusion(StrEnum):
@@ -45,6 +71,42 @@ class Conclusion(StrEnum):
     SUCCESS = "success"
     FAILURE = "failure"
     NEUTRAL = "neutral"
+
+
+@dataclass(frozen=True)
+class WebhookDelivery:
+    """How patiently a webhook is called.
+
+    Raises:
+        InvalidRequestError: a value is out of its range.
+    """
+
+    timeout_s: float = 30.0  # without an answer, or a further byte of it
+    retries: int = 2  # after the first call, if it failed for a reason that may pass
+    wait_s: float = 1.0  # before the first retry; doubles for each next one, up to `MOST_WAIT_S`
+
+    def __post_init__(self) -> None:
+        for name, holds, range_ in (
+            ("timeout_s", 0 < self.timeout_s <= 600, "above 0, 600 at most"),
+            ("retries", 0 <= self.retries <= MOST_RETRIES, f"0 to {MOST_RETRIES}"),
+            ("wait_s", 0 <= self.wait_s <= MOST_WAIT_S, f"0 to {MOST_WAIT_S:g}"),
+        ):
+            if not holds:
+                raise InvalidRequestError(
+                    f"{name} of the webhook is {getattr(self, name)}, must be {range_}"
+                )
+
+    def wait_before_s(self, retry: int, asked_s: float | None) -> float:
+        """Return the seconds before a retry, counted from 1; ``asked_s`` is the Retry-After."""
+        own = self.wait_s * 2.0 ** (retry - 1)
+        return min(own if asked_s is None else max(own, asked_s), MOST_WAIT_S)
+
+
+#: The default.
+DELIVERY = WebhookDelivery()
+
+#: Called with the error of a call, the wait before the next one in seconds, and its number from 1.
+OnRetry = Callable[[PublicationError, float, int], None]
 
 
 @dataclass(frozen=True)
@@ -149,12 +211,18 @@ def conclusion_of(markdown: str) -> Conclusion:
 
 
 def publish(
-    publication: Publication, *, token: str | None, webhook_secret: str | None = None
+    publication: Publication,
+    *,
+    token: str | None,
+    webhook_secret: str | None = None,
+    delivery: WebhookDelivery = DELIVERY,
+    on_retry: OnRetry = lambda error, wait_s, retry: None,
 ) -> list[str]:
     """Send all requests, and return the addresses of what they made.
 
     ``token`` is GitHub's. With a ``webhook_secret`` the webhook's body is signed: the header
-    ``X-Kraft-Signature-256`` is ``sha256=`` and the HMAC in hex.
+    ``X-Kraft-Signature-256`` is ``sha256=`` and the HMAC in hex. ``on_retry`` is called before each
+    wait for a webhook.
 
     Raises:
         InvalidRequestError: GitHub is asked for without a token.
@@ -173,8 +241,10 @@ def publish(
         earlier = _earlier_comment(publication, headers)
     addresses = []
     for request in publication.requests(earlier):
-        is_webhook = publication.webhook is not None and request.url == publication.webhook
-        answer = _sent(request, {} if is_webhook else headers, webhook_secret)
+        if publication.webhook is not None and request.url == publication.webhook:
+            answer = _delivered(request, webhook_secret, delivery, on_retry)
+        else:
+            answer = _sent(request, headers)
         url = answer.get("html_url") if isinstance(answer, dict) else None
         addresses.append(url if isinstance(url, str) else shown_url(request.url))
     return addresses
@@ -186,7 +256,7 @@ def _earlier_comment(publication: Publication, headers: dict[str, str]) -> int |
     found = None
     for page in range(1, _MOST_PAGES + 1):
         url = f"{base}?per_page={_PAGE}&page={page}"
-        comments = _sent(PublishedRequest("GET", url), headers, None)
+        comments = _sent(PublishedRequest("GET", url), headers)
         if not isinstance(comments, list):
             raise PublicationError(f"GET {url}: expected a list of comments")
         for comment in comments:
@@ -204,28 +274,65 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
         return None
 
 
-def _sent(request: PublishedRequest, headers: dict[str, str], secret: str | None) -> Any:
+def _delivered(
+    request: PublishedRequest, secret: str | None, delivery: WebhookDelivery, on_retry: OnRetry
+) -> Any:
+    """Call a webhook until it answers, and return its JSON answer.
+
+    Raises PublicationError after the last retry, or for an answer that rejects the request.
+    """
+    headers = {"X-Kraft-Delivery": uuid4().hex}
+    if secret:
+        digest = hmac.new(secret.encode(), _body(request) or b"", hashlib.sha256).hexdigest()
+        headers["X-Kraft-Signature-256"] = f"sha256={digest}"
+    retry = 0
+    while True:
+        try:
+            return _sent(request, headers, delivery.timeout_s)
+        except PublicationError as error:
+            retry += 1
+            if not error.is_transient or retry > delivery.retries:
+                raise
+            wait_s = delivery.wait_before_s(retry, error.retry_after_s)
+            on_retry(error, wait_s, retry)
+        time.sleep(wait_s)
+
+
+def _body(request: PublishedRequest) -> bytes | None:
+    return None if request.body is None else json.dumps(request.body).encode()
+
+
+def _sent(request: PublishedRequest, headers: dict[str, str], timeout_s: float = _TIMEOUT_S) -> Any:
     """Send a request and return its JSON answer, None for any other answer."""
     name = f"{request.method} {shown_url(request.url)}"
-    data = None if request.body is None else json.dumps(request.body).encode()
     sent = dict(headers) | {"User-Agent": "kraft", "Content-Type": "application/json"}
-    if secret and data is not None and "Authorization" not in sent:
-        digest = hmac.new(secret.encode(), data, hashlib.sha256).hexdigest()
-        sent["X-Kraft-Signature-256"] = f"sha256={digest}"
-    made = urllib.request.Request(request.url, data, sent, method=request.method)
+    made = urllib.request.Request(request.url, _body(request), sent, method=request.method)
     try:
-        with urllib.request.build_opener(_NoRedirects).open(made, timeout=_TIMEOUT_S) as answer:
+        with urllib.request.build_opener(_NoRedirects).open(made, timeout=timeout_s) as answer:
             body = answer.read(_MOST_ANSWER)
     except urllib.error.HTTPError as error:
         with error:
-            raise PublicationError(f"{name}: {error.code} {_reason(error)}") from None
-    except (OSError, ValueError) as error:
+            raise PublicationError(
+                f"{name}: {error.code} {_reason(error)}",
+                is_transient=error.code in _TRANSIENT,
+                retry_after_s=_seconds(error.headers.get("Retry-After")),
+            ) from None
+    except (OSError, ValueError, http.client.HTTPException) as error:
         reason = getattr(error, "reason", None) or error
-        raise PublicationError(f"{name}: {reason}") from None
+        # Another call would meet the same certificate, and the same address that is none.
+        is_final = isinstance(reason, ssl.SSLCertVerificationError | ValueError)
+        raise PublicationError(
+            f"{name}: {str(reason) or type(error).__name__}", is_transient=not is_final
+        ) from None
     try:
         return json.loads(body)
     except ValueError:
         return None
+
+
+def _seconds(text: str | None) -> float | None:
+    """Return a Retry-After in seconds; None for a date, whose clock may be another one."""
+    return float(text) if text is not None and text.isascii() and text.isdigit() else None
 
 
 def _reason(error: urllib.error.HTTPError) -> str:

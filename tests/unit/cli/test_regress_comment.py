@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+import socket
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -14,6 +15,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from kraft.regression import publication
 from tests.unit.cli.conftest import Run
 
 TEXT = "### Benchmarks: 1 regression\n\n| benchmark | change |\n|---|---|\n| `a` | **+20 %** |\n"
@@ -31,6 +33,8 @@ class GitHub(ThreadingHTTPServer):
         self.hooks: list[tuple[dict[str, str], bytes]] = []
         self.sent: list[str] = []
         self.redirect = ""
+        self.broken = 0  # the status of every answer of the API, if it is not 0
+        self.hook_answers: list[tuple[int, str | None]] = []  # status and Retry-After, next first
 
     @property
     def address(self) -> str:
@@ -39,12 +43,15 @@ class GitHub(ThreadingHTTPServer):
 
 class Handler(BaseHTTPRequestHandler):
     server: GitHub
+    retry_after: str | None = None
 
     def answer(self, code: int, document: object) -> None:
         body = json.dumps(document).encode()
         self.send_response(code)
         if self.server.redirect:
             self.send_header("Location", self.server.redirect)
+        if self.retry_after is not None:
+            self.send_header("Retry-After", self.retry_after)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
@@ -55,9 +62,13 @@ class Handler(BaseHTTPRequestHandler):
         self.server.sent.append(f"{self.command} {parts.path}")
         if parts.path == "/hook":
             self.server.hooks.append((dict(self.headers), data))
-            return self.answer(200, "ok")
+            code, self.retry_after = (self.server.hook_answers or [(200, None)])[0]
+            del self.server.hook_answers[:1]
+            return self.answer(code, "ok")
         if self.server.redirect:
             return self.answer(302, {})
+        if self.server.broken:
+            return self.answer(self.server.broken, {})
         if self.headers.get("Authorization") != f"Bearer {TOKEN}":
             return self.answer(401, {"message": "Bad credentials"})
         if self.headers.get("X-GitHub-Api-Version") != "2022-11-28":
@@ -168,6 +179,81 @@ def test_a_webhook_gets_the_result_signed_and_no_token(
     assert github.sent == ["POST /hook"]
 
 
+@pytest.fixture
+def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Return the waits between calls of a webhook, which take no time."""
+    found: list[float] = []
+    monkeypatch.setattr(publication.time, "sleep", found.append)
+    return found
+
+
+def test_a_webhook_that_is_busy_or_broken_is_called_again(
+    kraft: Run, github: GitHub, text: Path, waits: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KRAFT_WEBHOOK_SECRET", "shared")
+    github.hook_answers = [(503, None), (429, "7"), (502, "soon")]
+    hook = ("--webhook", f"{github.address}/hook", "--webhook-retries", "3", "--send")
+    ran = kraft("regress", "comment", text, *hook)
+    assert ran.code == 0, ran.err
+    assert waits == [1, 7, 4]
+    assert "503 Service Unavailable; retry 1 of 3 in 1 s" in ran.err
+    # One delivery: the receiver can drop a second call that it had understood.
+    assert len(github.hooks) == 4
+    assert len({headers["X-Kraft-Delivery"] for headers, _ in github.hooks}) == 1
+    assert len({(headers["X-Kraft-Signature-256"], data) for headers, data in github.hooks}) == 1
+    kraft("regress", "comment", text, *hook)
+    assert len({headers["X-Kraft-Delivery"] for headers, _ in github.hooks}) == 2
+
+
+def test_a_webhook_is_not_called_for_ever(
+    kraft: Run, github: GitHub, text: Path, waits: list[float]
+) -> None:
+    hook = ("--webhook", f"{github.address}/hook", "--send")
+    github.hook_answers = [(500, None)] * 20
+    ran = kraft("regress", "comment", text, *hook, "--webhook-wait-s", "20")
+    assert ran.code == 1
+    assert "500" in ran.err
+    assert (len(github.hooks), waits) == (3, [20, 40])
+    waits.clear()
+    github.hook_answers = [(503, "86400")] * 20
+    ran = kraft("regress", "comment", text, *hook, "--webhook-retries", "10")
+    assert (ran.code, len(github.hooks), waits) == (1, 14, [60] * 10)
+    # An answer that rejects the request is final.
+    waits.clear()
+    github.hook_answers = [(404, None), (200, None)]
+    ran = kraft("regress", "comment", text, *hook)
+    assert (ran.code, len(github.hooks), waits) == (1, 15, [])
+    github.hook_answers = []
+    github.redirect = f"{github.address}/hook"
+    ran = kraft("regress", "comment", text, "--webhook", f"{github.address}/moved", "--send")
+    assert (ran.code, len(github.hooks), waits) == (1, 15, [])
+
+
+def test_a_webhook_that_never_answers_is_given_up(
+    kraft: Run, github: GitHub, text: Path, waits: list[float]
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        hook = f"http://127.0.0.1:{silent.getsockname()[1]}/hook"
+        options = ("--webhook-timeout-s", "0.2", "--webhook-retries", "1", "--send")
+        ran = kraft("regress", "comment", text, "--webhook", hook, *options)
+    assert ran.code == 1
+    assert "timed out" in ran.err
+    assert waits == [1]
+    # Nobody listens there any more.
+    ran = kraft("regress", "comment", text, "--webhook", hook, "--webhook-retries", "0", "--send")
+    assert ran.code == 1
+    assert "refused" in ran.err
+    assert waits == [1]
+
+
+def test_only_the_webhook_is_called_again(
+    kraft: Run, github: GitHub, text: Path, waits: list[float]
+) -> None:
+    github.broken = 503
+    assert kraft("regress", "comment", text, *PLACE, "--send").code == 1
+    assert (github.sent, waits) == (["GET /repos/o/n/issues/12/comments"], [])
+
+
 def test_a_rejected_request_is_an_error_with_its_reason(
     kraft: Run, github: GitHub, text: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -200,6 +286,9 @@ def test_a_rejected_request_is_an_error_with_its_reason(
         (("--pull", "1", "--repo", "o/n", "--conclusion", "maybe"), "must be one of success"),
         (("--pull", "1", "--repo", "o/n", "--name", "-->"), "the name is '-->'"),
         (("--pull", "1", "--repo", "o/n", "--send", "--dry-run"), "exclude each other"),
+        (("--webhook", "https://h/", "--webhook-retries", "11"), "is 11, must be 0 to 10"),
+        (("--webhook", "https://h/", "--webhook-timeout-s", "0"), "must be above 0, 600 at most"),
+        (("--webhook", "https://h/", "--webhook-wait-s", "61"), "is 61.0, must be 0 to 60"),
     ],
 )
 def test_bad_input_exits_with_2_and_sends_nothing(
