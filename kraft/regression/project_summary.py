@@ -116,9 +116,7 @@ def waiting_for(project: str, runs: Sequence[RunLike]) -> ProjectSummary:
 def summary_of(waiting: ProjectSummary, analysis: Analysis) -> ProjectSummary:
     """Return a project with the results of its analysis."""
     alarms = sorted(_alarms(analysis), key=lambda each: -each.worsening)
-    states = Counter(
-        each.verdict.state for each in analysis.regressions if each.verdict and not is_alarm(each)
-    )
+    states = Counter(each.verdict.state for each in analysis.regressions if each.verdict)
     return replace(
         waiting,
         is_analysed=True,

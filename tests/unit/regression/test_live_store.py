@@ -22,7 +22,7 @@ pytest.importorskip("deltalake", reason="needs deltalake: pip install 'kraft[reg
 
 from kraft.errors import StorageError
 from kraft.regression import live_store as live_store_module
-from kraft.regression import page_worker
+from kraft.regression import page_server, page_worker
 from kraft.regression.ingest import ingest
 from kraft.regression.live_store import LiveStore
 from kraft.regression.page_server import MOST_CONNECTIONS, PageServer, PageServerError
@@ -288,7 +288,10 @@ def test_other_methods_and_other_hosts_are_rejected(watched: Watched) -> None:
         assert (status, text) == (200, "")
 
 
-def test_connections_that_ask_for_nothing_leave_the_server_usable(watched: Watched) -> None:
+def test_connections_that_ask_for_nothing_leave_the_server_usable(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(page_server._Handler, "timeout", 10 * PATIENCE_S)
     with served(watched) as get, PageServer(watched.live, watched.folder, "s", 0) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.05,))
         thread.start()
@@ -332,6 +335,22 @@ def test_a_killed_worker_ends_its_task_and_stop_ends_a_running_one(
     worker.stop()
     assert list(worker.results()) == []
     assert "exit code -9: no message" in worker.failure
+
+
+def test_stop_ends_an_analysis_that_runs(watched: Watched) -> None:
+    workers: list[PageWorker] = []
+
+    def stopped(task: WorkerTask) -> PageWorker:
+        workers.append(PageWorker(task))
+        os.kill(workers[-1]._process.pid, signal.SIGSTOP)
+        return workers[-1]
+
+    watched.worker = stopped
+    with watched.running() as live:
+        until(lambda: workers)
+        assert live.state.to_analyse == 2
+    assert workers[0]._process.returncode == -signal.SIGKILL
+    assert live.state.error == ""
 
 
 def test_a_store_that_vanishes_is_reported_and_its_pages_stay(
