@@ -43,7 +43,7 @@ def page(
     repository_url: str | None = None,
     site: page_parts.PageSite = page_parts.ALONE,
 ) -> str:
-    """Return the whole file as text; write it as UTF-8. About 5 MB of it are plotly.js.
+    """Return the whole file as text; write it as UTF-8. About 2 MB of it are plotly.js.
 
     ``repository_url`` (``https://github.com/owner/name``) makes the commits links. ``site`` is the
     page's place among others.
@@ -210,7 +210,6 @@ class _Page:
         )
 
     def change_row(self, point: ChangePoint) -> str:
-        name = self.names(point.key)
         old, new = report_text.pair_text(
             point.mean_before, point.mean_after, point.statistic, point.metric
         )
@@ -231,7 +230,7 @@ class _Page:
         if self.has_verdicts:
             said = verdict_text.applied_text(point.verdict)
             cells.append(_cell(_text(said), key=said, style="said"))
-        return f'<tr data-name="{_text(name)}">{"".join(cells)}</tr>'
+        return f"<tr data-name>{''.join(cells)}</tr>"
 
     def trends(
         self,
@@ -245,7 +244,7 @@ class _Page:
             return ""
         head = [("benchmark", False), *((column, False) for column in columns)]
         rows = "\n".join(
-            f'<tr data-name="{_text(self.names(key))}">{self.name_cell(key)}'
+            f"<tr data-name>{self.name_cell(key)}"
             f"{''.join(_cell(_text(cell), key=cell) for cell in cells)}</tr>"
             for key, cells in found[:MOST_ROWS]
         )
@@ -417,7 +416,7 @@ class _Page:
             _cell(report_text.growth_text(law.exponent), key=law.exponent),
             _cell(changed or "-", key=str(len(law.change_points))),
         ]
-        return f'<tr data-name="{_text(name)}">{"".join(cells)}</tr>'
+        return f"<tr data-name>{''.join(cells)}</tr>"
 
     def all_series(self) -> str:
         """Return a folded table with the outcome of every series."""
@@ -434,7 +433,6 @@ class _Page:
         )
 
     def series_row(self, finding: SeriesFinding) -> str:
-        name = self.names(finding.key)
         noise = report_text.noise_text(finding.noise)
         ended = f", ended: {report_text.end_text(finding)}" if finding.ended else ""
         began = f", began: {report_text.begin_text(finding)}" if finding.began else ""
@@ -449,7 +447,7 @@ class _Page:
             ),
             _cell(noise, key=finding.noise),
         ]
-        return f'<tr data-name="{_text(name)}">{"".join(cells)}</tr>'
+        return f"<tr data-name>{''.join(cells)}</tr>"
 
     def machines(self) -> str:
         described = self.analysis.machines or {}

@@ -96,7 +96,8 @@
   };
 
   const distribution = (data) => {
-    const { grid, levels } = data.distribution;
+    const { first, step, count, levels } = data.distribution;
+    const grid = Array.from({ length: count }, (_, place) => first + place * step);
     const traces = [];
     levels.forEach((level, place) => {
       const floor = levels.length - 1 - place;
@@ -184,16 +185,9 @@
   };
 
   const kinds = { history, distribution, scaling, overview, figure };
-  const parsed = new Map();
-  const dataOf = (plot) => {
-    const name = plot.dataset.of;
-    if (!parsed.has(name)) {
-      parsed.set(name, JSON.parse(document.getElementById(`data-${name}`).textContent));
-    }
-    return parsed.get(name);
-  };
+  let dataOf = {};
   const draw = (plot) => {
-    const [traces, given] = kinds[plot.dataset.kind](dataOf(plot));
+    const [traces, given] = kinds[plot.dataset.kind](dataOf[plot.dataset.of]);
     Plotly.react(plot, traces, given, { responsive: true, displayModeBar: false });
     if (plot.dataset.drawn) return;
     plot.dataset.drawn = "1";
@@ -204,22 +198,60 @@
   };
   const redraw = () => document.querySelectorAll(".plot[data-drawn]").forEach(draw);
 
-  readColours();
-  // Remove plots far outside the view, so that two hundred series need little memory.
-  const observer = new IntersectionObserver((entries) => {
-    for (const { target, isIntersecting } of entries) {
-      if (isIntersecting) draw(target);
-      else if (target.dataset.drawn) {
-        Plotly.purge(target);
-        delete target.dataset.drawn;
-      }
+  // Data and plotly.js are in the page, compressed.
+  const unpacked = (packed) => {
+    const letters = atob(packed.textContent);
+    const bytes = new Uint8Array(letters.length);
+    for (let at = 0; at < letters.length; at++) bytes[at] = letters.charCodeAt(at);
+    const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+    return new Response(stream).text();
+  };
+  const begin = async () => {
+    const data = document.getElementById("packed-data");
+    if (!data) return;
+    dataOf = JSON.parse(await unpacked(data));
+    const plotly = document.getElementById("packed-plotly");
+    if (plotly) {
+      const script = document.createElement("script");
+      script.textContent = await unpacked(plotly);
+      document.head.append(script);
     }
-  }, { rootMargin: "1200px 0px" });
-  document.querySelectorAll(".plot").forEach((plot) => observer.observe(plot));
-  window.addEventListener("beforeprint", () => document.querySelectorAll(".plot").forEach(draw));
-  dark.addEventListener("change", () => { readColours(); redraw(); });
-  document.querySelectorAll("input[name=axis]").forEach((input) => {
-    input.addEventListener("change", () => { axis = input.value; redraw(); });
+    readColours();
+    // One plot at a time, so that the page answers while the others wait.
+    const waiting = new Set();
+    const drawNext = () => {
+      const [plot] = waiting;
+      if (!plot) return;
+      waiting.delete(plot);
+      draw(plot);
+      setTimeout(drawNext);
+    };
+    // Remove plots far outside the view, so that two hundred series need little memory.
+    const observer = new IntersectionObserver((entries) => {
+      const isIdle = waiting.size === 0;
+      for (const { target, isIntersecting } of entries) {
+        if (isIntersecting) waiting.add(target);
+        else {
+          waiting.delete(target);
+          if (target.dataset.drawn) Plotly.purge(target);
+          delete target.dataset.drawn;
+        }
+      }
+      if (isIdle) drawNext();
+    }, { rootMargin: "1200px 0px" });
+    document.querySelectorAll(".plot").forEach((plot) => observer.observe(plot));
+    window.addEventListener("beforeprint", () => {
+      document.querySelectorAll(".plot").forEach(draw);
+    });
+    dark.addEventListener("change", () => { readColours(); redraw(); });
+    document.querySelectorAll("input[name=axis]").forEach((input) => {
+      input.addEventListener("change", () => { axis = input.value; redraw(); });
+    });
+  };
+  begin().catch((error) => {
+    for (const plot of document.querySelectorAll(".plot")) {
+      plot.textContent = `This browser cannot draw the plots (${error}); the tables have the results.`;
+    }
   });
 
   // The name filter hides rows and sections; a click on a column's head sorts the table.
@@ -227,7 +259,8 @@
     input.addEventListener("input", () => {
       const wanted = input.value.toLowerCase();
       for (const each of document.querySelectorAll("[data-name]")) {
-        each.hidden = !each.dataset.name.toLowerCase().includes(wanted);
+        const name = each.dataset.name || each.textContent;
+        each.hidden = !name.toLowerCase().includes(wanted);
       }
     });
   }
@@ -238,7 +271,10 @@
       const ascending = head.getAttribute("aria-sort") !== "ascending";
       for (const other of head.parentNode.children) other.removeAttribute("aria-sort");
       head.setAttribute("aria-sort", ascending ? "ascending" : "descending");
-      const keyOf = (row) => row.cells[head.cellIndex].dataset.key;
+      const keyOf = (row) => {
+        const cell = row.cells[head.cellIndex];
+        return cell.dataset.key ?? cell.textContent;
+      };
       const order = (one, two) => {
         const [a, b] = [keyOf(one), keyOf(two)];
         const numbers = head.classList.contains("number");

@@ -2,7 +2,8 @@
 
 The pages of ``kraft regress`` and of the fleet's runs are made of these functions: the document
 with its styles and scripts, tables that sort, plots that ``page.js`` draws from data in the page.
-``page.css``, ``page.js`` and once plotly.js from the plotly package are embedded. The page's
+``page.css``, ``page.js``, the data of the plots and once plotly.js from the plotly package are
+embedded, the last two compressed: a page of 1,000 series has 3 MB instead of 8 MB. The page's
 Content-Security-Policy forbids network access. The pages of a site (`PageSite`) load one plotly.js
 that is beside them, and one that is served live asks its own server for changes.
 
@@ -12,7 +13,10 @@ with `escaped`.
 
 from __future__ import annotations
 
+import base64
+import gzip
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -51,6 +55,8 @@ class PageSite:
         )
 
 
+_TAG = re.compile("<[^>]*>")
+
 #: A page in one file.
 ALONE = PageSite()
 
@@ -58,22 +64,22 @@ ALONE = PageSite()
 def document(
     title: str, body: str, data: Mapping[str, object], *, style: str = "", site: PageSite = ALONE
 ) -> str:
-    """Return the whole page as text; write it as UTF-8. About 5 MB of it are plotly.js.
+    """Return the whole page as text; write it as UTF-8. About 2 MB of it are plotly.js.
 
     ``data`` holds the data of each plot by its name, for `figure`; without plots, plotly.js is left
     out. ``style`` is appended to ``page.css``. ``site`` is the page's place.
 
     Raises MissingPackageError where plotly is not installed (``pip install 'kraft[report]'``).
     """
-    embedded = "\n".join(
-        f'<script type="application/json" id="data-{name}">{_json(each)}</script>'
-        for name, each in data.items()
-    )
-    if data and site.has_plotly_file:
-        drawing = f'<script src="{PLOTLY_FILE}"></script>'
-    else:
-        drawing = f"<script>{plotly_script() if data else ''}</script>"
-    scripts = f"{drawing}\n<script>{_package_file('page.js')}</script>"
+    embedded = []
+    if data:
+        numbers = json.dumps(data, allow_nan=False, separators=(",", ":"))
+        embedded.append(_packed("data", numbers))
+        if site.has_plotly_file:
+            embedded.append(f'<script src="{PLOTLY_FILE}"></script>')
+        else:
+            embedded.append(_packed("plotly", plotly_script()))
+    scripts = "\n".join([*embedded, f"<script>{_package_file('page.js')}</script>"])
     if site.name:
         scripts += (
             f'\n<script data-page="{escaped(site.name)}" '
@@ -84,7 +90,7 @@ def document(
         f'<meta http-equiv="Content-Security-Policy" content="{site.policy}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<title>{escaped(title)}</title>\n<style>\n{_package_file('page.css')}{style}</style>\n"
-        f"</head>\n<body>\n{body}\n{embedded}\n{scripts}\n</body>\n</html>\n"
+        f"</head>\n<body>\n{body}\n{scripts}\n</body>\n</html>\n"
     )
 
 
@@ -110,10 +116,16 @@ def table(head: Sequence[tuple[str, bool]], rows: str) -> str:
 
 
 def cell(content: str, *, key: float | str, style: str = "") -> str:
-    """Return a cell with its sort key; numbers are right-aligned."""
+    """Return a cell with its sort key; numbers are right-aligned.
+
+    A key that is the cell's text is left out, because ``page.js`` then sorts by the text.
+    """
     style = style or ("" if isinstance(key, str) else "number")
     named = f' class="{style}"' if style else ""
-    return f'<td{named} data-key="{escaped(str(key))}">{content}</td>'
+    sorted_by = f"{key:.6g}" if isinstance(key, float) else escaped(str(key))
+    if _TAG.sub("", content) == sorted_by:
+        return f"<td{named}>{content}</td>"
+    return f'<td{named} data-key="{sorted_by}">{content}</td>'
 
 
 def figure(kind: str, data: str, caption: str, label: str) -> str:
@@ -141,9 +153,10 @@ def escaped(text: str) -> str:
     return escape(report_text.printable(text))
 
 
-def _json(data: object) -> str:
-    """Return JSON for a script element, which ends at the first ``</script``: "<" is escaped."""
-    return json.dumps(data, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
+def _packed(name: str, text: str) -> str:
+    """Return text for ``page.js``, compressed and in base64, of which no letter is markup."""
+    packed = base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
+    return f'<script type="application/octet-stream" id="packed-{name}">{packed}</script>'
 
 
 def _package_file(name: str) -> str:

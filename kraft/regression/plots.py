@@ -61,7 +61,7 @@ def history_plot(finding: SeriesFinding, statistic: str) -> dict[str, Any]:
         "statistic": statistic,
         "run": [int(at) + 1 for at in kept],
         "time": [_seconds(series, int(at)) for at in kept],
-        "value": [_rounded(series.value[at] / scale) for at in kept],
+        "value": [_rounded(series.value[at] / scale, 5) for at in kept],
         "id": [report_text.printable(str(series.run_id[at]))[:10] for at in kept],
         "commit": [report_text.commit_text(series.commit[at]) for at in kept],
         "levels": levels,
@@ -84,8 +84,8 @@ def history_plot(finding: SeriesFinding, statistic: str) -> dict[str, Any]:
     # With more runs, the bars would overlap.
     if series.rounds is not None and len(kept) <= 400:
         quartiles = [_quartiles(series.rounds[at], series.value[at]) for at in kept]
-        plot["low"] = [_rounded(low / scale) for low, _ in quartiles]
-        plot["high"] = [_rounded(high / scale) for _, high in quartiles]
+        plot["low"] = [_rounded(low / scale, 5) for low, _ in quartiles]
+        plot["high"] = [_rounded(high / scale, 5) for _, high in quartiles]
     plot["distribution"] = _distribution(series, spans, scale)
     return plot
 
@@ -215,10 +215,12 @@ def _distribution(series: Series, spans: Sequence[_Level], scale: float) -> dict
     edges = np.linspace(low - margin, high + margin, _GRID + 1)
     return {
         "of": "one run" if series.rounds is None else "one round",
-        "grid": _list((edges[:-1] + edges[1:]) / 2),
+        "first": float((edges[0] + edges[1]) / 2),
+        "step": float(edges[1] - edges[0]),
+        "count": _GRID,
         "levels": [
             {
-                "density": [round(float(height), 3) for height in _density(sample, edges)],
+                "density": [round(float(height), 2) for height in _density(sample, edges)],
                 "median": _rounded(float(np.median(sample))),
                 "kind": report_text.kind_text(level.change.kind) if level.change else "neutral",
                 "label": level.runs,
@@ -312,6 +314,6 @@ def _list(values: _Floats) -> list[float]:
     return [_rounded(value) for value in values]
 
 
-def _rounded(value: float) -> float:
-    """Round to six digits: more than a screen shows, and half the bytes."""
-    return float(f"{float(value):.6g}")
+def _rounded(value: float, digits: int = 6) -> float:
+    """Round to digits that a screen shows: half the bytes."""
+    return float(f"{float(value):.{digits}g}")

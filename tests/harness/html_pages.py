@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -54,7 +56,16 @@ class Page(HTMLParser):
             if each.tag == tag and attributes.items() <= each.attributes.items()
         ]
 
-    def data(self, name: str) -> dict[str, object]:
-        (element,) = self.all("script", id=f"data-{name}")
-        found: dict[str, object] = json.loads(element.text)
+    def packed(self, name: str) -> str:
+        """Return a compressed text of the page: ``data`` or ``plotly``."""
+        (element,) = self.all("script", id=f"packed-{name}")
+        return gzip.decompress(base64.b64decode(element.text, validate=True)).decode()
+
+    @property
+    def plots(self) -> dict[str, dict[str, object]]:
+        """Return the data of all plots by their names."""
+        found: dict[str, dict[str, object]] = json.loads(self.packed("data"))
         return found
+
+    def data(self, name: str) -> dict[str, object]:
+        return self.plots[name]

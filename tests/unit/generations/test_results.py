@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from kraft.generations.modes import parse_modes
 from kraft.generations.page import measure_plot
 from kraft.generations.results import benchmark_document, write_results
 from kraft.regression.results import read_run
+from tests.harness.html_pages import Page
 
 SIZES = (100, 1000, 10_000)
 
@@ -63,8 +63,7 @@ def test_the_files(report: ComparisonReport, tmp_path: Path) -> None:
     assert curve["exponent"] == pytest.approx(1.0)
     assert curve["extrapolated"] == [{"partitions": 50_000, "seconds": pytest.approx(50.0)}]
     page = (tmp_path / "compare.html").read_text()
-    names = re.findall(r'<script type="application/json" id="data-([^"]+)"', page)
-    assert names == [f"{step.value}-{name}" for step, name in MEASURES]
+    assert list(Page(page).plots) == [f"{step.value}-{name}" for step, name in MEASURES]
     assert "<the time limit>" not in page
     assert "create: &lt;the time limit&gt; is over" in page
 
