@@ -23,7 +23,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from kraft.errors import InvalidRequestError
-from kraft.regression import multiple_testing
+from kraft.regression import multiple_testing, scaling
 from kraft.regression.commit_order import (
     RunLike,
     Scope,
@@ -41,6 +41,7 @@ from kraft.regression.findings import (
 )
 from kraft.regression.points import Series, SeriesKey
 from kraft.regression.project_rules import ProjectRules
+from kraft.regression.report_text import changed_first
 from kraft.regression.settings import AnalysisSettings
 from kraft.regression.table_analysis import AnalysedSeries, Benchmark, benchmarks_with_sizes
 from kraft.regression.tasks import IN_PROCESS, TaskRunner
@@ -181,10 +182,11 @@ def analyse_source(
         findings = tuple(_since(each, since) for each in findings)
         laws = [replace(each, change_points=_after(each.change_points, since)) for each in laws]
     machines = source.machines()
+    findings = _with_histories(source, findings, settings, kept_runs, ids)
     return Analysis(
         settings=settings,
-        series=_with_histories(source, findings, settings, kept_runs, ids),
-        scaling=tuple(laws),
+        series=findings,
+        scaling=_with_exponents(source, laws, findings, settings, kept_runs, ids),
         machines={name: machines[name] for name in sorted({each.key.machine for each in findings})},
         problems=(*left_out, *without_effect, *_problems(analysed, settings)),
         expectations=expectations,
@@ -262,6 +264,40 @@ def _with_histories(
     kept = source.histories(wanted, settings, order) if wanted else {}
     return tuple(
         replace(each, series=kept[each.key]) if each.key in kept else each for each in findings
+    )
+
+
+def _with_exponents(
+    source: AnalysisSource,
+    laws: Sequence[ScalingLaw],
+    findings: Sequence[SeriesFinding],
+    settings: AnalysisSettings,
+    kept_runs: int,
+    order: pa.Array,
+) -> tuple[ScalingLaw, ...]:
+    """Return the laws; those that a report shows first keep the history of their exponents, of
+    ``kept_runs`` runs in total.
+    """
+    of_benchmark: dict[tuple[str, str, str], list[SeriesKey]] = {}
+    for each in findings:
+        key = each.key
+        of_benchmark.setdefault((key.suite, key.benchmark, key.machine), []).append(key)
+    wanted: dict[int, list[SeriesKey]] = {}
+    for law in changed_first(laws):
+        runs = law.run_count * len(law.sizes)
+        if 0 < runs <= kept_runs:
+            kept_runs -= runs
+            alike = of_benchmark.get((law.key.suite, law.key.benchmark, law.key.machine), [])
+            wanted[id(law)] = scaling.sizes_of(law, alike)
+    kept = {each.key: each.series for each in findings if each.series is not None}
+    missing = {key for keys in wanted.values() for key in keys} - kept.keys()
+    if missing:
+        kept |= source.histories(sorted(missing), settings, order)
+    return tuple(
+        replace(law, history=scaling.history(law, [kept[key] for key in keys if key in kept]))
+        if (keys := wanted.get(id(law)))
+        else law
+        for law in laws
     )
 
 

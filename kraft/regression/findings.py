@@ -194,6 +194,7 @@ class ScalingLaw:
     high: float
     change_points: tuple[ChangePoint, ...] = ()  # of the exponent's own history
     run_count: int = 0
+    history: Series | None = None  # of the exponent, kept if a report draws it
 
 
 @dataclass(frozen=True)

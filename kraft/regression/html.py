@@ -29,8 +29,9 @@ from kraft.regression.page_parts import left_out as _left_out
 from kraft.regression.page_parts import table as _table
 from kraft.regression.points import SeriesKey
 
-#: Limits: series and scaling laws drawn; rows of a table.
+#: Limits: series drawn, scaling laws drawn; rows of a table.
 MOST_DRAWN = 200
+MOST_LAWS = 100
 MOST_ROWS = 5000
 #: Runs that an analysis keeps for a page at most; some hundred bytes each.
 KEPT_RUNS = 200_000
@@ -64,7 +65,7 @@ def sections_of(analysis: Analysis) -> dict[SeriesKey, str]:
 
 def law_sections(analysis: Analysis) -> dict[tuple[SeriesKey, str], str]:
     """Return the section of each scaling law that a page draws, by its key and size parameter."""
-    drawn = report_text.changed_first(analysis.scaling)[:MOST_DRAWN]
+    drawn = report_text.changed_first(analysis.scaling)[:MOST_LAWS]
     return {(law.key, law.size_param): f"law-{place}" for place, law in enumerate(drawn)}
 
 
@@ -372,7 +373,8 @@ class _Page:
         yield (
             '<h2>Scaling</h2>\n<p class="quiet">How time grows with size: value ~ size ^ exponent, '
             "the newest run of each size. The band is the exponent's interval, the dotted line "
-            "growth in step with the size.</p>"
+            "growth in step with the size. Below it, the exponent of each run and its "
+            "levels.</p>"
         )
         head = [("benchmark", False), ("size", False), ("exponent", True), ("10x the size", True)]
         rows = "\n".join(self.law_row(law) for law in self.laws[:MOST_ROWS])
@@ -382,7 +384,7 @@ class _Page:
         )
         yield '<div class="laws">'
         sections = law_sections(self.analysis)
-        for law in self.laws[:MOST_DRAWN]:
+        for law in self.laws[:MOST_LAWS]:
             section = sections[law.key, law.size_param]
             plot = plots.scaling_plot(law, self.statistic)
             if not plot:
@@ -393,10 +395,20 @@ class _Page:
                 f'<section class="series" id="{section}" data-name="{name}"><header>'
                 f'<h3 class="name">{name}</h3><p class="quiet">'
                 f"{_text(report_text.exponent_text(law))} · {_text(law.key.machine)}</p></header>"
-                f"{_figure('scaling', section, '', f'Scaling of {name}')}</section>"
+                f"{_figure('scaling', section, '', f'Scaling of {name}')}"
+                f"{self.exponents(law, section)}</section>"
             )
         yield "</div>"
-        yield _left_out(len(self.laws) - MOST_DRAWN, "scaling laws in the table only")
+        yield _left_out(len(self.laws) - MOST_LAWS, "scaling laws in the table only")
+
+    def exponents(self, law: ScalingLaw, section: str) -> str:
+        """Return the history of a law's exponent; nothing without one."""
+        if law.history is None:
+            return ""
+        self.data[f"{section}-history"] = plots.exponent_plot(law)
+        label = f"History of the exponent of {_text(self.names(law.key))}"
+        runs = report_text.counted(len(law.history), "run")
+        return _figure("history", f"{section}-history", f"Exponent in {runs} of all sizes", label)
 
     def law_row(self, law: ScalingLaw) -> str:
         name = self.names(law.key)

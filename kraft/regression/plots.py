@@ -17,8 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kraft.regression import report_text
-from kraft.regression.findings import ChangePoint, ScalingLaw, SeriesFinding
+from kraft.regression.findings import ChangePoint, ScalingLaw, SeriesFinding, SeriesOutcome
 from kraft.regression.points import Series
+from kraft.regression.scaling import EXPONENT
 
 #: Runs drawn per history. A longer one is divided into intervals; each shows its smallest and
 #: largest run.
@@ -131,6 +132,25 @@ def scaling_plot(law: ScalingLaw, statistic: str) -> dict[str, Any]:
         "ticks": ticks,
         "tick_labels": [report_text.value_text(tick, statistic, digits=1) for tick in ticks],
     }
+
+
+def exponent_plot(law: ScalingLaw) -> dict[str, Any]:
+    """Return the history of a law's exponent and its levels, as `history_plot`; the law has one."""
+    assert law.history is not None
+    finding = SeriesFinding(
+        key=law.key,
+        outcome=SeriesOutcome.CHANGED if law.change_points else SeriesOutcome.STABLE,
+        run_count=len(law.history),
+        first_time_us=int(law.history.time_us[0]),
+        last_time_us=int(law.history.time_us[-1]),
+        last_value=law.exponent,
+        noise=math.nan,
+        change_points=law.change_points,
+        series=law.history,
+    )
+    plot = history_plot(finding, EXPONENT)
+    del plot["distribution"]
+    return plot
 
 
 def overview_plot(

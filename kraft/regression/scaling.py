@@ -48,6 +48,31 @@ def laws(
     ]
 
 
+def sizes_of(law: ScalingLaw, keys: Iterable[SeriesKey]) -> list[SeriesKey]:
+    """Return the series of a law among ``keys``: one for each of its sizes."""
+    found = []
+    for key in keys:
+        if (key.suite, key.benchmark, *key[3:]) == (law.key.suite, law.key.benchmark, *law.key[3:]):
+            params = json.loads(key.params)
+            size = params.pop(law.size_param, None)
+            if size in law.sizes and _canonical(params) == law.key.params:
+                found.append(key)
+    return found
+
+
+def history(law: ScalingLaw, series: Iterable[Series]) -> Series | None:
+    """Return the exponent in each run that has all sizes of a law; None if there is no such run.
+
+    ``series`` has those of `sizes_of`. The runs are those of the law's change points.
+    """
+    for key, name, sized in _sized(series, law.size_param):
+        if (key, name) == (law.key, law.size_param):
+            runs = [run for run in _runs(sized) if run.values.keys() >= set(law.sizes)]
+            if runs:
+                return _history(key, runs, _exponents(np.array(law.sizes), runs))
+    return None
+
+
 def exponent(
     sizes: NDArray[np.float64], values: NDArray[np.float64], confidence: float
 ) -> tuple[float, float, float]:
@@ -84,8 +109,7 @@ def _sized(
             if size_param not in (None, name) or not is_number or not 0 < size < np.inf:
                 continue
             others = {other: value for other, value in params.items() if other != name}
-            text = json.dumps(others, sort_keys=True, separators=(",", ":"))
-            key = each.key._replace(params=text)
+            key = each.key._replace(params=_canonical(others))
             found.setdefault((key, name), {})[float(size)] = each
     for (key, name), sizes in sorted(found.items(), key=lambda item: item[0]):
         if len(sizes) >= FEWEST_SIZES:
@@ -154,18 +178,9 @@ def _changes(
     """Return the change points of the exponents of ``runs``, each of which has all ``sizes``."""
     if len(runs) < settings.min_runs:
         return ()
-    spread = np.log(sizes) - np.log(sizes).mean()
-    times = np.array([[run.values[float(size)] for size in sizes] for run in runs])
-    exponents = np.log(times) @ spread / (spread @ spread)
+    exponents = _exponents(sizes, runs)
     # The growth factor, unlike the exponent, is above 0 and so has ratios.
-    growth = Series(
-        key=key,
-        run_id=np.array([run.run_id for run in runs], dtype=object),
-        time_us=np.array([run.time_us for run in runs], dtype=np.int64),
-        commit=np.array([run.commit for run in runs], dtype=object),
-        value=10**exponents,
-        place=np.array([run.place for run in runs], dtype=np.int64),
-    )
+    growth = _history(key, runs, np.asarray(10**exponents, dtype=np.float64))
     points = series_analysis.find_change_points(growth, settings)
     levels = np.split(exponents, [point.index for point in points])
     return tuple(
@@ -179,3 +194,26 @@ def _changes(
         )
         for point, before, after in zip(points, levels, levels[1:], strict=False)
     )
+
+
+def _exponents(sizes: NDArray[np.float64], runs: Sequence[_Run]) -> NDArray[np.float64]:
+    """Return the exponent of each run, by least squares over ``sizes``."""
+    spread = np.log(sizes) - np.log(sizes).mean()
+    times = np.array([[run.values[float(size)] for size in sizes] for run in runs])
+    found: NDArray[np.float64] = np.log(times) @ spread / (spread @ spread)
+    return found
+
+
+def _history(key: SeriesKey, runs: Sequence[_Run], values: NDArray[np.float64]) -> Series:
+    return Series(
+        key=key,
+        run_id=np.array([run.run_id for run in runs], dtype=object),
+        time_us=np.array([run.time_us for run in runs], dtype=np.int64),
+        commit=np.array([run.commit for run in runs], dtype=object),
+        value=values,
+        place=np.array([run.place for run in runs], dtype=np.int64),
+    )
+
+
+def _canonical(params: dict[str, object]) -> str:
+    return json.dumps(params, sort_keys=True, separators=(",", ":"))

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from benchmarks.generate_runs import Step, Suite, generate
+from tests.harness.html_pages import Page
 from tests.otava.suites import Suite as Histories
 from tests.otava.suites import write_runs
 from tests.unit.cli.conftest import Run
@@ -75,6 +76,19 @@ def test_a_regression_fails_with_fail(kraft: Run, planted: tuple[Path, list[Step
     assert "improvement" in better.out
     strict = ["--min-magnitude", "1000%", "--since", slower.commit[:8]]
     assert kraft("regress", "--store", folder / "store", "--fail", *strict).code == 0
+
+
+def test_the_page_has_the_history_of_each_exponent(
+    kraft: Run, planted: tuple[Path, list[Step]], tmp_path: Path
+) -> None:
+    folder, _ = planted
+    page = tmp_path / "page.html"
+    ran = kraft("regress", "--store", folder / "store", "--html", page, "--json")
+    laws = ran.json["scaling"]
+    assert len(laws) == 4
+    plots = Page(page.read_text()).plots
+    for place in range(len(laws)):
+        assert plots[f"law-{place}-history"]["run"] == list(range(1, RUNS + 1))
 
 
 def test_pages_and_comments_are_written(

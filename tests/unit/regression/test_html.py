@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from kraft.errors import InvalidConfigError
@@ -164,3 +165,27 @@ def test_a_drift_and_a_change_of_variance_are_in_tables_and_in_their_histories()
     assert isinstance(found, list)
     assert found[0]["runs"][1] >= 71
     assert found[0]["values"][1] > found[0]["values"][0]
+
+
+def test_a_scaling_law_shows_the_history_of_its_exponent() -> None:
+    law = examples.law("ScanBench::bench_scan", 1.31, changed=True)
+    exponents = np.concatenate([np.full(30, 1.0), np.full(30, 1.31)])
+    history = replace(
+        examples.series("ScanBench::bench_scan", [(60, 1.0)], rounds=None), value=exponents
+    )
+    kept = replace(law, history=replace(history, key=law.key))
+    analysis = replace(examples.analysis(), scaling=(kept, examples.law("Other::law", 1.02)))
+    page = Page(html.page(analysis))
+    (section,) = page.all("section", id="law-0")
+    assert "Exponent in 60 runs of all sizes" in section.text
+    assert "Exponent in" not in page.all("section", id="law-1")[0].text
+    drawn = page.data("law-0-history")
+    assert drawn["value"] == list(exponents)
+    assert drawn["statistic"] == "exponent"
+    levels = drawn["levels"]
+    assert isinstance(levels, list)
+    assert [(each["runs"], each["kind"]) for each in levels] == [
+        ([1, 31], "neutral"),
+        ([31, 60], "slower"),
+    ]
+    assert "distribution" not in drawn

@@ -150,3 +150,30 @@ def test_a_time_of_zero_has_no_logarithm() -> None:
     sized[0].value[:] = 0.0
     sized[1].value[:] = 0.0
     assert scaling.laws(sized, SETTINGS) == []
+
+
+def test_the_history_of_an_exponent_has_the_runs_of_its_changes() -> None:
+    sized = measured(bend=0.1, kind="a")
+    (law,) = scaling.laws(sized, SETTINGS)
+    (point,) = law.change_points
+    found = scaling.history(law, sized)
+    assert found is not None
+    assert len(found) == law.run_count == 60
+    assert found.key == law.key
+    assert found.run_id[point.index] == point.run_after
+    before, after = np.split(found.value, [point.index])
+    assert (before.mean(), after.mean()) == pytest.approx((point.mean_before, point.mean_after))
+    assert scaling.history(law, sized[:2]) is None
+
+
+def test_the_series_of_a_law_are_those_of_its_sizes() -> None:
+    sized, others = measured(kind="a"), measured(kind="b")
+    (law,) = scaling.laws(sized, SETTINGS)
+    key = sized[0].key
+    strange = [
+        key._replace(params=params)
+        for params in ("{}", '{"kind":"a","partitions":11}', '{"kind":"a","partitions":[1]}')
+    ]
+    keys = [each.key for each in [*sized, *others]] + strange
+    keys += [key._replace(branch="x"), key._replace(machine="x"), key._replace(benchmark="x")]
+    assert scaling.sizes_of(law, keys) == [each.key for each in sized]
