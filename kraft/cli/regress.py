@@ -84,6 +84,14 @@ MarkdownOption = Annotated[
 ]
 
 
+HtmlOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE", help="Write an HTML page with plots to this file.", show_default=False
+    ),
+]
+
+
 @app.callback(invoke_without_command=True, epilog=_EPILOG)
 @takes_groups
 def regress(
@@ -118,12 +126,7 @@ def regress(
             show_default=False,
         ),
     ] = None,
-    html: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="Write an HTML page with plots to this file.", show_default=False
-        ),
-    ] = None,
+    html: HtmlOption = None,
     markdown: MarkdownOption = None,
     repository_url: Annotated[
         str | None,
@@ -279,6 +282,7 @@ def compare(
     strict: Annotated[
         bool, typer.Option("--strict", help="Fail if any file has a problem.")
     ] = False,
+    html: HtmlOption = None,
     markdown: MarkdownOption = None,
     master: MasterOption = None,
     as_json: JsonOption = False,
@@ -293,7 +297,7 @@ def compare(
 
       kraft regress compare 'artifacts/main/*.json' artifacts/branch --threshold 10% --statistic min
 
-      kraft regress compare last:10 branch.json --store results --markdown comment.md
+      kraft regress compare last:10 branch.json --store results --markdown comment.md --html page.html
 
       kraft regress compare main-jmh.json branch-jmh.json --of-machine ci-1
 
@@ -331,6 +335,11 @@ def compare(
             from kraft.regression.markdown import comparison
 
             _write(markdown, comparison(compared, allowed))
+        if html is not None:
+            from kraft.regression.comparison_page import page
+
+            title = f"{candidate} compared with {base}"
+            _write(html, page(compared, allowed, title=title))
         for problem in problems:
             output.note(problem)
         if as_json:

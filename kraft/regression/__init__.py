@@ -37,6 +37,7 @@ needs the packages of ``kraft[regress]``, and neither Spark nor Java.
 ``publication``       sends a report to GitHub or a webhook
 ``scaling``           how time grows with size, and whether that growth changed
 ``terminal``, ``html``, ``markdown``, ``json_report``  the reports
+``comparison_page``   the page of a comparison
 ``page_parts``        pieces of HTML pages, also for the fleet's report
 ``project_summary``, ``dashboard``  what is said about one project, and the page about all of them
 ``project_pages``     a folder with the pages of all projects

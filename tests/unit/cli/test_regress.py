@@ -78,6 +78,15 @@ def test_a_regression_fails_with_fail(kraft: Run, planted: tuple[Path, list[Step
     assert kraft("regress", "--store", folder / "store", "--fail", *strict).code == 0
 
 
+def test_a_comparison_has_a_page(kraft: Run, pair: Path, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    ran = kraft("regress", "compare", pair / "old", pair / "new", "--html", page)
+    assert ran.code == 1, ran.err
+    found = Page(page.read_text())
+    assert found.all("h1")[0].text == f"{pair / 'new'} compared with {pair / 'old'}"
+    assert list(found.plots) == ["ratios"]
+
+
 def test_the_page_has_the_history_of_each_exponent(
     kraft: Run, planted: tuple[Path, list[Step]], tmp_path: Path
 ) -> None:
