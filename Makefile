@@ -44,7 +44,7 @@ help:
 	@echo "make simulate-controllers   The same with real controllers, simulated brokers and clients, SEEDS=100 EVENTS=4000"
 	@echo "make processes              Kill, pause, cut off, flood and upgrade the processes of a real quorum and its brokers, CYCLES=30 NODES=3"
 	@echo "make upgrade                Upgrade and downgrade a running quorum between two versions of kraft, FROM=c588195 ROUNDS=2"
-	@echo "make disk-proof             Crash a node's disk between any two calls and flip bits in its files, FLIPS=10000; kill writers of a store of results"
+	@echo "make disk-proof             Crash a node's disk between any two calls and flip bits in its files, FLIPS=10000; kill writers of a store of results and of its verdicts"
 	@echo "make mutants                Check that the simulation detects planted faults of the state machine"
 	@echo "make core-mutants           Check that the tests detect planted faults of the compiled core; takes minutes"
 	@echo "make sanitize               Run the core's tests under gcc's address and undefined-behaviour sanitizers"
@@ -308,6 +308,7 @@ disk-proof: build
 	$(BIN)/python -m tests.simulation.disk_proof --seed $(SEED) --operations $(OPERATIONS) --flips $(FLIPS)
 	$(BIN)/python -m tests.durability.run --first $(SEED) --seeds 20 --operations $(OPERATIONS)
 	$(BIN)/python -m tests.durability.results_store_proof --rounds 300 --seed $(SEED)
+	$(BIN)/python -m tests.durability.verdict_ledger_proof --rounds 300 --seed $(SEED)
 
 # The same faults in every run: a rare one must not fail the check of an unrelated change.
 processes: SEED ?= 1

@@ -67,38 +67,49 @@ def ended(child: int) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def write(files: list[str], store: Path, steps: int, mine: int = -1, other: int = -1) -> None:
+def write(
+    files: list[str], store: Path, steps: int, meet: Callable[[], None] | None = None
+) -> None:
     """Ingest, and die after so many steps.
 
-    With the ends of two pipes, the first commit waits until the other writer is about to commit
-    too, or has died: so both have read the same version.
+    With ``meet``, the writer waits there before its first commit: so both have read the same
+    version.
     """
 
     def met(*args: Any, **kwargs: Any) -> None:
         ingests.commit = stores.commit
-        os.close(mine)
-        os.read(other, 1)  # returns at the end of the file: the other one closed its end, or died
+        assert meet is not None
+        meet()
         stores.commit(*args, **kwargs)
 
-    if mine >= 0:
+    if meet is not None:
         ingests.commit = met
     STEPS.kill_after(ctypes.c_long(steps))
     ingests.ingest(files, store)
 
 
-def two_writers(one: tuple[list[str], int], other: tuple[list[str], int], store: Path) -> list[int]:
-    """Return the process ids of two writers, each with its files and steps."""
+def two_writers(*writers: Callable[[Callable[[], None]], None]) -> list[int]:
+    """Return the process ids of two writers; each is called with a function in which it waits until
+    the other one waits too, or has died.
+    """
     pipes = [os.pipe(), os.pipe()]
     children = []
-    for number, (files, steps) in enumerate((one, other)):
+    for number, writer in enumerate(writers):
         (read, _), (_, mine) = pipes[1 - number], pipes[number]
 
         def work(
-            files: list[str] = files, steps: int = steps, mine: int = mine, read: int = read
+            writer: Callable[[Callable[[], None]], None] = writer,
+            mine: int = mine,
+            read: int = read,
         ) -> None:
             for end in {end for pipe in pipes for end in pipe} - {mine, read}:
                 os.close(end)
-            write(files, store, steps, mine, read)
+
+            def meet() -> None:
+                os.close(mine)
+                os.read(read, 1)  # returns at the end of the file: the other one closed its end
+
+            writer(meet)
 
         children.append(forked(work))
     for end in (end for pipe in pipes for end in pipe):
@@ -180,7 +191,9 @@ def prove(place: Path, rounds: int, seed: int) -> None:
         other_dies = number % 4 != 3 and random_.random() < 0.5
         other_steps = random_.randrange(steps + 1) if other_dies else -1
         steps_of_one = step_of(number, rounds, steps)
-        children = two_writers((one, steps_of_one), (other, other_steps), store)
+        children = two_writers(
+            partial(write, one, store, steps_of_one), partial(write, other, store, other_steps)
+        )
         for child, mine in zip(children, ((first, both), (both, last)), strict=True):
             code = ended(child)
             assert code in (0, -9), f"round {number}: a writer failed with {code}"
@@ -197,14 +210,19 @@ def prove(place: Path, rounds: int, seed: int) -> None:
 
 
 def preloaded(
-    library: Path, place: Path, *, rounds: int, seed: int
+    library: Path,
+    place: Path,
+    *,
+    rounds: int,
+    seed: int,
+    module: str = "tests.durability.results_store_proof",
 ) -> subprocess.CompletedProcess[str]:
     """Run the proof in a process with the library, below an empty directory."""
     return subprocess.run(
         [
             sys.executable,
             "-m",
-            "tests.durability.results_store_proof",
+            module,
             "--seed",
             str(seed),
             "--rounds",

@@ -1,4 +1,4 @@
-"""Two writers of a store of benchmark results, killed at the steps of their commits.
+"""Two writers of a store of benchmark results, or of its verdicts, killed at their steps.
 
 `make disk-proof` does the same in 300 rounds.
 """
@@ -31,3 +31,22 @@ def test_no_run_is_lost_or_stored_twice(tmp_path: Path, place: Path) -> None:
     kills, steps = int(found[1]), int(found[2])
     assert kills >= 15
     assert steps > 50
+
+
+def test_no_verdict_is_lost_or_stored_twice(tmp_path: Path, place: Path) -> None:
+    reason = missing_for_recordings()
+    if reason is not None:
+        pytest.skip(reason)
+    library = compile_recorder(tmp_path, SOURCE)
+    module = "tests.durability.verdict_ledger_proof"
+    ran = preloaded(library, place, rounds=24, seed=1, module=module)
+    assert ran.returncode == 0, ran.stdout
+    found = re.search(
+        r"24 rounds, (\d+) kills at (\d+) steps, (\d+) of 48 commands: each once and whole",
+        ran.stdout,
+    )
+    assert found is not None, ran.stdout
+    kills, steps, kept = (int(each) for each in found.groups())
+    assert kills >= 10
+    assert steps > 50
+    assert kept >= 48 - kills

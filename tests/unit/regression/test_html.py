@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from kraft.errors import InvalidConfigError
-from kraft.regression import html
+from kraft.regression import html, page_parts
 from kraft.regression.findings import Analysis
 from tests.harness.html_pages import Page
 from tests.unit.regression import examples
@@ -189,3 +189,15 @@ def test_a_scaling_law_shows_the_history_of_its_exponent() -> None:
         ([31, 60], "slower"),
     ]
     assert "distribution" not in drawn
+
+
+def test_a_cell_has_a_sort_key_unless_its_text_is_the_key() -> None:
+    assert page_parts.cell("12.3 ms", key=0.0123456789) == (
+        '<td class="number" data-key="0.0123457">12.3 ms</td>'
+    )
+    assert page_parts.cell("1,000", key=1000) == '<td class="number" data-key="1000">1,000</td>'
+    assert page_parts.cell("7", key=7) == '<td class="number">7</td>'
+    assert page_parts.cell('<a href="#x">a &lt; b</a>', key="a < b", style="name") == (
+        '<td class="name"><a href="#x">a &lt; b</a></td>'
+    )
+    assert page_parts.cell("a<br>b", key="a") == '<td data-key="a">a<br>b</td>'

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -164,6 +165,20 @@ def test_the_history_of_an_exponent_has_the_runs_of_its_changes() -> None:
     before, after = np.split(found.value, [point.index])
     assert (before.mean(), after.mean()) == pytest.approx((point.mean_before, point.mean_after))
     assert scaling.history(law, sized[:2]) is None
+    # Runs without one of the sizes have no exponent.
+    late = sized[0]
+    late = replace(
+        late,
+        run_id=late.run_id[5:],
+        time_us=late.time_us[5:],
+        commit=late.commit[5:],
+        value=late.value[5:],
+        rounds=None,
+        place=None if late.place is None else late.place[5:],
+    )
+    shorter = scaling.history(law, [late, *sized[1:]])
+    assert shorter is not None
+    assert shorter.run_id.tolist() == found.run_id[5:].tolist()
 
 
 def test_the_series_of_a_law_are_those_of_its_sizes() -> None:
