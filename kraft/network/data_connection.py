@@ -21,10 +21,14 @@ from kraft._core.sockets.data_loop import (
     DataSocket,
 )
 from kraft.errors import StorageError
+from kraft.network.answers_ahead import RunAhead
 from kraft.network.authentication import ListenerSecurity
 from kraft.network.file_copies import Piece
+from kraft.network.framing import Buffer
+from kraft.network.handler import AnswersAhead
 from kraft.network.listener import Listener
 from kraft.network.server_connection import ServerConnection
+from kraft.protocol.headers import RequestHeader
 
 
 class DataTransport(asyncio.Transport):
@@ -76,6 +80,8 @@ class DataConnection(ServerConnection):
         #: The connections that are closed and not lost yet: they still have descriptors.
         self._closing = closing
         self._socket: DataSocket | None = None
+        #: None until a handler foresees requests.
+        self._ahead: RunAhead | None = None
         self._present_limits = self.frame_limits()
 
     # -- the loop's side
@@ -91,6 +97,8 @@ class DataConnection(ServerConnection):
             assert self._socket is not None
             self._socket.owner = None
             self._closing.discard(self)
+            if self._ahead is not None:
+                self._ahead.end()
             self.connection_lost(None)
             return
         if events & TOO_LARGE:
@@ -146,6 +154,8 @@ class DataConnection(ServerConnection):
         assert self._socket is not None
         if self._is_held or (taken := self._socket.take_frame()) is None:
             return
+        if self._ahead is not None:
+            self._ahead.end()
         frame, memory = taken
         self._request_memory += memory
         self.last_active = self._loop.time()
@@ -155,6 +165,17 @@ class DataConnection(ServerConnection):
         finally:
             self._is_taking = False
         self._pass_on_later()
+
+    def _run_ahead(
+        self, ahead: AnswersAhead, header: RequestHeader, frame: Buffer, body_at: int
+    ) -> None:
+        # A gate looks at each request: the authentication of a session ends.
+        if self._is_held or self._gate is not None:
+            return
+        if self._ahead is None:
+            assert self._socket is not None
+            self._ahead = RunAhead(self._socket, self._owner.traffic, self._traffic)
+        self._ahead.begin(ahead, header, bytes(frame[:body_at]))
 
     def _start_in_turn(self, work: Coroutine[Any, Any, None]) -> None:
         # `_pass_on_later` lets other connections go between pipelined requests.
@@ -182,5 +203,9 @@ class DataConnection(ServerConnection):
 
     def check_time(self, now: float) -> None:
         assert self._socket is not None
+        if self._ahead is not None and self._ahead.note():
+            self.last_active = now
+            self._owner.admission.begin_work(self)
+            self._owner.admission.end_work(self)
         self.frame_begun = self._socket.frame_begun
         super().check_time(now)

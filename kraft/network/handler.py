@@ -3,11 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from kraft._core.bytes.file_slice import FileSlice
 from kraft.protocol.headers import Api, RequestHeader
 from kraft.security.protocols import PeerIdentity
+
+
+class ExpectedRequest(NamedTuple):
+    """The body of a request that a peer will probably send, and of its response."""
+
+    body: bytes
+    answer: Sequence[bytes | memoryview | FileSlice]
+
+
+class AnswersAhead(Protocol):
+    """The answers to the requests that will probably follow one, from the same peer.
+
+    A connection may give them without the handler, to requests that equal the expected ones but
+    for their correlation ids. See `answers_ahead`.
+    """
+
+    def begin(self, most: int, withdraw: Callable[[], None]) -> Sequence[ExpectedRequest]:
+        """Return up to ``most`` requests in their order; called at most once.
+
+        If there are any, ``withdraw`` is called when an answer is not right any more: before the
+        event loop does anything else.
+        """
+
+    def answered(self, count: int) -> None:
+        """Count the next answers, which were given."""
+
+    def end(self) -> None:
+        """Do not call ``withdraw`` any more: no further answer will be given."""
 
 
 class HandlerAnswer(NamedTuple):
@@ -20,6 +48,8 @@ class HandlerAnswer(NamedTuple):
 
     body: bytes | Sequence[bytes | memoryview | FileSlice]
     throttle_ms: int = 0
+    #: Of a peer that will probably go on in the same way.
+    ahead: AnswersAhead | None = None
 
     @property
     def pieces(self) -> Sequence[bytes | memoryview | FileSlice]:

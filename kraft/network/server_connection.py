@@ -32,7 +32,7 @@ from kraft.network.authentication import (
 from kraft.network.eager_tasks import started
 from kraft.network.file_copies import FileCopy, Piece
 from kraft.network.framing import Buffer, FrameProtocol
-from kraft.network.handler import Handler
+from kraft.network.handler import AnswersAhead, Handler
 from kraft.network.listener import Listener
 from kraft.network.tls_transport import TlsTransport
 from kraft.protocol.api_versions import API_VERSIONS, answer_api_versions
@@ -567,6 +567,13 @@ class ServerConnection(FrameProtocol):
                     self._response_size += len(piece)
             self._answer(pieces)
             self._response_size = self._response_slices = 0
+            if answer.ahead is not None:
+                self._run_ahead(answer.ahead, header, frame, body_at)
+
+    def _run_ahead(
+        self, ahead: AnswersAhead, header: RequestHeader, frame: Buffer, body_at: int
+    ) -> None:
+        """Leave the answers to the next requests to a data loop; here there is none."""
 
     def respond(self, response: Response) -> None:
         """Write the raft node's response to the request in progress."""

@@ -79,6 +79,27 @@ class DataSocket:
         nothing on a closing connection.
         """
 
+    def expect(self, requests: Sequence[tuple[bytes, Sequence[Buffer | FileSlice]]]) -> bool:
+        """Answer the next requests without an event, if they are these; return False if too late.
+
+        ``requests``: in the order in which the peer will send them, each without its size field,
+        and its answer. Correlation ids may differ: the peer gets its own. The first other request
+        is reported as ever, and `take_frame` drops the answers that were not given, as `withdraw`
+        does. Too late is a request that has arrived, or the end of the stream.
+
+        Raises ValueError for a request without a correlation id or above 8 KiB, and for an answer
+        that does not begin with its header, or has more than 64 KiB outside of files.
+        """
+
+    def withdraw(self) -> int:
+        """Drop the answers of `expect` that were not given; return `take_answered`.
+
+        One that was given before may still have unsent bytes.
+        """
+
+    def take_answered(self) -> int:
+        """Return how many expected requests were answered since the last call."""
+
     def pause_reading(self) -> None:
         """Receive nothing until `resume_reading`; also a closed peer is noticed only then."""
 

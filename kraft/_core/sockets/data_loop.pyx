@@ -13,7 +13,7 @@ from cpython.memoryview cimport PyMemoryView_FromObject, PyMemoryView_GET_BUFFER
 from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
 from libc.errno cimport errno
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
-from libc.stdlib cimport calloc, free
+from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy
 
 cimport cython
@@ -35,11 +35,9 @@ from kraft._core.sockets.mover cimport (
     ABORT,
     EVENT_LOST,
     FINISH,
-    FULL_FILES,
-    FULL_MEMORY,
-    FULL_SLICES,
     Connection,
     Loop,
+    is_above_full,
     kick,
     move,
     seconds,
@@ -49,6 +47,7 @@ from kraft._core.sockets.mover cimport (
 from kraft._core.sockets.outgoing cimport (
     SEND_DONE,
     Amount,
+    Expected,
     Outgoing,
     SendOutcome,
     outgoing_copies,
@@ -91,6 +90,8 @@ cdef enum:
     MOST_SLICES_NOW = 4
     # The bytes of the next request after which this thread leaves the rest to the other.
     MOST_RECEIVED_NOW = 32 * 1024
+    # Up to the end of the correlation id, in a request without its size field and in a response.
+    LEAST_EXPECTED = 8
 
 # What `DataSocket.events` says.
 FRAME = 1
@@ -293,7 +294,10 @@ cdef class DataSocket:
             free(self._one)
 
     cdef void _end(self):
-        """Free what a lost connection has: its bytes and its descriptor."""
+        """Free what a lost connection has: its bytes, its answers and its descriptor."""
+        cdef Expected *expected = self._one.expected
+        self._one.expected = NULL
+        drop_expected(expected)
         incoming_clear(&self._one.incoming, <void *>self._loop._memory)
         if self._one.fd >= 0:
             close(self._one.fd)
@@ -346,6 +350,7 @@ cdef class DataSocket:
         cdef Py_ssize_t begin, size
         if not self.ask_frame():
             return None
+        self._drop_answers()
         size = <Py_ssize_t>frame_size(incoming)
         begin = incoming.begin + 4
         if incoming.counted:
@@ -430,31 +435,12 @@ cdef class DataSocket:
     # -- sending
 
     def write(self, pieces):
-        cdef list kept = []
-        cdef Outgoing *response
-        cdef Py_ssize_t memory = 0
-        cdef int64_t files = 0, slice_size
-        for piece in pieces:
-            if isinstance(piece, FileSlice):
-                slice_size = piece.size
-                if slice_size < 0 or piece.position < 0:
-                    raise ValueError(f"{slice_size} bytes at {piece.position} of a file")
-                if slice_size:
-                    files += slice_size
-                    kept.append(piece)
-                continue
-            if not isinstance(piece, bytes):
-                piece = PyMemoryView_FromObject(piece)
-                if not piece.contiguous:
-                    piece = bytes(piece)
-            size = size_of(piece)
-            if size:
-                memory += size
-                kept.append(piece)
-        if not kept:
+        cdef Amount amount = Amount(0, 0, 0)
+        cdef Outgoing *response = response_of(pieces, &amount)
+        cdef bint is_small
+        if response == NULL:
             return False
-        response = response_of(kept, memory, files > 0)
-        is_small = memory <= MOST_COPIED and response.slices <= MOST_SLICES_NOW
+        is_small = amount.memory <= MOST_COPIED and response.slices <= MOST_SLICES_NOW
         if is_small and self._send_now(response):
             return False
         return self._submit(response)
@@ -499,11 +485,7 @@ cdef class DataSocket:
                 one.submitted_last.next = response
             one.submitted_last = response
             outgoing_count(response, &one.unsent)
-            is_full = (
-                one.unsent.memory > FULL_MEMORY
-                or one.unsent.size > FULL_FILES
-                or one.unsent.slices > FULL_SLICES
-            )
+            is_full = is_above_full(&one.unsent)
             if is_full:
                 one.is_full = True
             must_wake = kick(loop, one)
@@ -513,6 +495,55 @@ cdef class DataSocket:
         if is_dropped:
             release(response)
         return is_full
+
+    # -- answers to expected requests
+
+    def expect(self, requests):
+        cdef Loop *loop = &self._loop._state
+        cdef Expected *first = NULL
+        cdef Expected *last = NULL
+        cdef Expected *one
+        cdef bint is_possible
+        try:
+            for request, pieces in requests:
+                one = expected_of(request, pieces)
+                if first == NULL:
+                    first = one
+                else:
+                    last.next = one
+                last = one
+        except BaseException:
+            drop_expected(first)
+            raise
+        pthread_mutex_lock(&loop.lock)
+        # A request that is there already belongs to Python's side, and others follow it.
+        is_possible = not (
+            self._one.has_frame or self._one.is_closing or self._one.is_end_announced
+        )
+        if is_possible:
+            first, self._one.expected = self._one.expected, first
+        pthread_mutex_unlock(&loop.lock)
+        drop_expected(first)
+        return is_possible
+
+    def withdraw(self):
+        self._drop_answers()
+        return self.take_answered()
+
+    def take_answered(self):
+        pthread_mutex_lock(&self._loop._state.lock)
+        answered = self._one.answered
+        self._one.answered = 0
+        pthread_mutex_unlock(&self._loop._state.lock)
+        return answered
+
+    cdef void _drop_answers(self):
+        cdef Expected *expected
+        pthread_mutex_lock(&self._loop._state.lock)
+        expected = self._one.expected
+        self._one.expected = NULL
+        pthread_mutex_unlock(&self._loop._state.lock)
+        drop_expected(expected)
 
     # -- closing
 
@@ -534,6 +565,43 @@ cdef class DataSocket:
             wake_up(&self._loop._state)
 
 
+cdef Expected *expected_of(bytes request, pieces) except NULL:
+    cdef Py_ssize_t size = PyBytes_GET_SIZE(request)
+    cdef Amount amount = Amount(0, 0, 0)
+    cdef Outgoing *answer
+    cdef Expected *one
+    if not LEAST_EXPECTED <= size <= SMALL_SIZE - 4:
+        raise ValueError(f"a request of {size} bytes cannot be expected")
+    answer = response_of(pieces, &amount)
+    if (
+        answer == NULL or answer.segments[0].data == NULL
+        or answer.segments[0].size < LEAST_EXPECTED or amount.memory > MOST_COPIED
+    ):
+        if answer != NULL:
+            release(answer)
+        raise ValueError("an answer begins with its header, and has little in memory")
+    one = <Expected *>malloc(sizeof(Expected) + <size_t>size)
+    if one == NULL:
+        release(answer)
+        raise MemoryError
+    one.next = NULL
+    one.answer = answer
+    one.amount = amount
+    one.size = size
+    one.request = <uint8_t *>(one + 1)
+    memcpy(one.request, PyBytes_AS_STRING(request), <size_t>size)
+    return one
+
+
+cdef void drop_expected(Expected *first):
+    cdef Expected *following
+    while first != NULL:
+        following = first.next
+        release(first.answer)
+        free(first)
+        first = following
+
+
 cdef Py_ssize_t size_of(piece):
     """Return the number of bytes of a bytes object or a memoryview."""
     if isinstance(piece, bytes):
@@ -547,10 +615,41 @@ cdef const uint8_t *bytes_of(piece):
     return <const uint8_t *>PyMemoryView_GET_BUFFER(piece).buf
 
 
-cdef Outgoing *response_of(list pieces, Py_ssize_t memory, bint has_files) except NULL:
+cdef Outgoing *response_of(pieces, Amount *amount) except? NULL:
+    """Return a response of bytes, buffers and FileSlices, and its amount; NULL for an empty one.
+
+    Raises ValueError for a slice with a size or position below 0.
+    """
+    cdef list kept = []
+    cdef int64_t slice_size
+    for piece in pieces:
+        if isinstance(piece, FileSlice):
+            slice_size = piece.size
+            if slice_size < 0 or piece.position < 0:
+                raise ValueError(f"{slice_size} bytes at {piece.position} of a file")
+            if slice_size:
+                amount.size += slice_size
+                amount.slices += 1
+                kept.append(piece)
+            continue
+        if not isinstance(piece, bytes):
+            piece = PyMemoryView_FromObject(piece)
+            if not piece.contiguous:
+                piece = bytes(piece)
+        size = size_of(piece)
+        if size:
+            amount.size += size
+            amount.memory += size
+            kept.append(piece)
+    return segments_of(kept, amount) if kept else NULL
+
+
+cdef Outgoing *segments_of(list pieces, const Amount *amount) except NULL:
     """Return a response of non-empty pieces: bytes, contiguous memoryviews and FileSlices."""
-    cdef bint is_copied = memory <= MOST_COPIED
-    cdef Outgoing *response = outgoing_new(<int>len(pieces), memory if is_copied else 0)
+    cdef bint is_copied = amount.memory <= MOST_COPIED
+    cdef Outgoing *response = outgoing_new(
+        <int>len(pieces), <Py_ssize_t>amount.memory if is_copied else 0
+    )
     cdef uint8_t *copies
     cdef int at = 0
     if response == NULL:
@@ -575,7 +674,7 @@ cdef Outgoing *response_of(list pieces, Py_ssize_t memory, bint has_files) excep
                 response.segments[at].data = copies
                 copies += response.segments[at].size
         at += 1
-    if has_files or not is_copied:
+    if amount.slices or not is_copied:
         Py_INCREF(pieces)
         response.references = <void *>pieces
     return response

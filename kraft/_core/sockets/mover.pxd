@@ -4,7 +4,7 @@ from cpython.ref cimport PyObject
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 
 from kraft._core.sockets.incoming cimport SMALL_SIZE, ApiLimits, FrameLimits, Incoming
-from kraft._core.sockets.outgoing cimport Amount, Outgoing
+from kraft._core.sockets.outgoing cimport Amount, Expected, Outgoing
 from kraft._core.sockets.system cimport pthread_mutex_t
 
 # What a connection reports.
@@ -58,6 +58,8 @@ cdef struct Connection:
     FrameLimits limits
     Outgoing *submitted
     Outgoing *submitted_last
+    Expected *expected          # the answers to the next requests, in their order
+    int64_t answered            # how many of them were given since Python's side asked
     Connection *next_dirty
     Connection *next_ready
     Connection *before          # in the list of all connections
@@ -91,6 +93,12 @@ cdef struct Loop:
 # The thread: moves bytes until `is_stopping`, then reports every connection as lost.
 cdef void move(Loop *loop) noexcept nogil
 cdef double seconds() noexcept nogil
+# Whether so much unsent makes a connection full.
+cdef inline bint is_above_full(const Amount *unsent) noexcept nogil:
+    return (
+        unsent.memory > FULL_MEMORY or unsent.size > FULL_FILES or unsent.slices > FULL_SLICES
+    )
+
 # For Python's side, under the lock.
 cdef bint kick(Loop *loop, Connection *one) noexcept nogil
 cdef void unlink(Loop *loop, Connection *one) noexcept nogil

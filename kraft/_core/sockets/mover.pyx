@@ -15,6 +15,11 @@ side has taken it, and received the next one where this thread sleeps and its by
 Until that side asks for the next one (``is_busy``) none is reported: under load it asks after each
 response, and no signal is needed.
 
+Where Python's side knows what a peer will ask next, it leaves the answers here (``expected``). A
+request that equals the first of them but for its correlation id is answered by this thread, and
+Python's side learns of it later; another one is reported as ever. Taking a request withdraws the
+answers that were not given: so there are none while Python's side has a request.
+
 This thread reports a connection as lost and does not touch it again. Only then Python's side closes
 the descriptor: its number cannot come to mean another socket while one of the threads uses it. A
 response with references is released by Python's side soon after it is sent.
@@ -22,8 +27,9 @@ response with references is released by Python's side soon after it is sent.
 Epoll is edge-triggered: no system call per request changes the awaited events. Linux only.
 """
 
-from libc.stdint cimport int64_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free
+from libc.string cimport memcmp, memcpy
 from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
 
 from kraft._core.sockets.incoming cimport (
@@ -35,6 +41,8 @@ from kraft._core.sockets.incoming cimport (
     RECEIVE_TOO_LARGE,
     FrameLimits,
     ReceiveOutcome,
+    frame_size,
+    incoming_clear,
     incoming_receive,
 )
 from kraft._core.sockets.outgoing cimport (
@@ -44,8 +52,10 @@ from kraft._core.sockets.outgoing cimport (
     SEND_NO_FILE,
     SEND_TURN_OVER,
     Amount,
+    Expected,
     Outgoing,
     SendOutcome,
+    outgoing_copies,
     outgoing_send,
 )
 from kraft._core.sockets.system cimport (
@@ -75,6 +85,10 @@ cdef enum:
     RECEIVE_TURN = 256 * 1024
     # Sent responses and their slices whose references wait for the next event of a connection.
     MOST_FINISHED = 64
+    # The positions of the correlation id in a request, without its size field, and in a response,
+    # with it; and its size.
+    CORRELATION = 4
+    CORRELATION_SIZE = 4
 
 
 cdef double seconds() noexcept nogil:
@@ -169,7 +183,8 @@ cdef void serve(Loop *loop, Connection *one, uint32_t events, bint is_dirty) noe
     """Do what the connection can do now: send, receive, close; report it."""
     cdef FrameLimits limits
     cdef int asked
-    cdef bint may_receive, is_again, is_drained, must_signal = False
+    cdef bint may_receive, may_send, is_again, is_drained
+    cdef bint is_answered = False, must_signal = False
     cdef Amount sent = Amount(0, 0, 0)
     cdef int64_t received = 0
     cdef SendOutcome sending = SEND_DONE
@@ -207,13 +222,9 @@ cdef void serve(Loop *loop, Connection *one, uint32_t events, bint is_dirty) noe
         lose(loop, one)
         return
 
-    if one.is_writable and not one.is_stuck:
-        finished = send(one, &sending, &sent)
-        if sending == SEND_FULL:
-            one.is_writable = False
-        elif sending == SEND_NO_FILE:
-            one.is_stuck = True
-            report |= EVENT_NO_FILE
+    may_send = one.is_writable and not one.is_stuck
+    if may_send:
+        send(one, &finished, &sending, &sent)
     # Also the bytes behind a request that Python's side has taken.
     if (
         may_receive and (one.is_readable or one.incoming.data != NULL) and not one.is_over
@@ -224,7 +235,11 @@ cdef void serve(Loop *loop, Connection *one, uint32_t events, bint is_dirty) noe
             RECEIVE_TURN, one.is_ending, &one.is_readable, &received,
         )
         if receiving == RECEIVE_FRAME:
-            report |= EVENT_FRAME
+            is_answered = answer_expected(loop, one)
+            if not is_answered:
+                report |= EVENT_FRAME
+            elif may_send and sending == SEND_DONE:
+                send(one, &finished, &sending, &sent)
         elif receiving == RECEIVE_TOO_LARGE:
             one.is_over = True
             report |= EVENT_TOO_LARGE
@@ -233,6 +248,11 @@ cdef void serve(Loop *loop, Connection *one, uint32_t events, bint is_dirty) noe
             report |= EVENT_NO_MEMORY
         elif receiving == RECEIVE_END:
             one.is_over = True
+    if sending == SEND_FULL:
+        one.is_writable = False
+    elif sending == SEND_NO_FILE:
+        one.is_stuck = True
+        report |= EVENT_NO_FILE
 
     pthread_mutex_lock(&loop.lock)
     loop.bytes_in += <uint64_t>received
@@ -250,7 +270,7 @@ cdef void serve(Loop *loop, Connection *one, uint32_t events, bint is_dirty) noe
         # As asyncio's transports: what is written is sent, then the connection is closed.
         one.is_closing = True
         one.asked |= FINISH
-    if one.has_frame or one.incoming.end == one.incoming.begin:
+    if is_answered or one.has_frame or one.incoming.end == one.incoming.begin:
         one.frame_begun = 0
     elif one.frame_begun == 0:
         one.frame_begun = loop.now
@@ -263,8 +283,10 @@ cdef void serve(Loop *loop, Connection *one, uint32_t events, bint is_dirty) noe
         one.is_full = False
         report |= EVENT_WRITABLE
     asked = one.asked
+    # No event comes for the bytes behind a request that was answered here.
     is_again = sending == SEND_TURN_OVER or (
-        one.is_unread and not (one.has_frame or one.is_paused or asked)
+        (one.is_unread or is_answered and one.incoming.data != NULL)
+        and not (one.has_frame or one.is_paused or asked)
     )
     if finished != NULL:
         keep_finished(loop, finished)
@@ -285,9 +307,10 @@ cdef void serve(Loop *loop, Connection *one, uint32_t events, bint is_dirty) noe
         lose(loop, one)
 
 
-cdef Outgoing *send(Connection *one, SendOutcome *outcome, Amount *sent) noexcept nogil:
-    """Send responses in order; return those with references that are sent, the last first."""
-    cdef Outgoing *finished = NULL
+cdef void send(
+    Connection *one, Outgoing **finished, SendOutcome *outcome, Amount *sent
+) noexcept nogil:
+    """Send responses in order; put those with references that are sent before ``finished``."""
     cdef Outgoing *first
     while one.sending != NULL:
         outcome[0] = outgoing_send(one.fd, one.sending, SEND_TURN - sent.size, sent)
@@ -298,9 +321,54 @@ cdef Outgoing *send(Connection *one, SendOutcome *outcome, Amount *sent) noexcep
         if first.references == NULL:
             free(first)
         else:
-            first.next = finished
-            finished = first
-    return finished
+            first.next = finished[0]
+            finished[0] = first
+
+
+cdef bint answer_expected(Loop *loop, Connection *one) noexcept nogil:
+    """Queue the answer to the request at the front if it is the expected one; drop the request.
+
+    Returns False, and changes nothing, for another request; also where responses of before are in
+    the way: Python's side then waits for the peer, and bounds that time.
+    """
+    cdef Expected *first
+    cdef Amount unsent
+    cdef const uint8_t *request
+    cdef Py_ssize_t rest
+    if one.incoming.counted:
+        return False
+    request = one.incoming.data + one.incoming.begin + sizeof(int32_t)
+    pthread_mutex_lock(&loop.lock)
+    first = one.expected
+    if first == NULL or first.size != frame_size(&one.incoming):
+        pthread_mutex_unlock(&loop.lock)
+        return False
+    rest = CORRELATION + CORRELATION_SIZE
+    unsent.size = one.unsent.size + first.amount.size
+    unsent.memory = one.unsent.memory + first.amount.memory
+    unsent.slices = one.unsent.slices + first.amount.slices
+    if (
+        one.submitted != NULL or is_above_full(&unsent)
+        or memcmp(request, first.request, CORRELATION)
+        or memcmp(request + rest, first.request + rest, <size_t>(first.size - rest))
+    ):
+        pthread_mutex_unlock(&loop.lock)
+        return False
+    one.expected = first.next
+    one.answered += 1
+    one.unsent = unsent
+    pthread_mutex_unlock(&loop.lock)
+    memcpy(outgoing_copies(first.answer) + CORRELATION, request + CORRELATION, CORRELATION_SIZE)
+    if one.sending == NULL:
+        one.sending = first.answer
+    else:
+        one.sending_last.next = first.answer
+    one.sending_last = first.answer
+    free(first)
+    one.incoming.begin += <Py_ssize_t>sizeof(int32_t) + <Py_ssize_t>frame_size(&one.incoming)
+    if one.incoming.begin == one.incoming.end:
+        incoming_clear(&one.incoming, loop.memory)
+    return True
 
 
 cdef void lose(Loop *loop, Connection *one) noexcept nogil:

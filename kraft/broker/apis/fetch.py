@@ -22,10 +22,12 @@ from kraft.broker.apis.data_services import (
     Pace,
     TopicAccess,
 )
+from kraft.broker.apis.fetches_ahead import FetchesAhead, may_go_on
 from kraft.broker.replication.messages import (
     CONSUMER,
     FINAL_SESSION_EPOCH,
     BrokerFetchRequest,
+    BrokerFetchResponse,
     FetchedPartition,
     FetchPartition,
     PartitionId,
@@ -81,12 +83,13 @@ class FetchApi:
     async def reply(self, context: CallContext, body: Body) -> Reply:
         """Answer the request. Raises CorruptRecordError for a malformed body."""
         data = FetchRequestData.decode(body, context.version)
+        fetching = _Fetching(self._broker, data, context, self._max_bytes)
         try:
-            response = await _Fetching(self._broker, data, context, self._max_bytes).answer()
+            response = await fetching.answer()
         except KraftError as error:
             response = FetchResponseData(error_code=error.kafka_code)
         segments, _ = response.encode_segments(context.version)
-        return Reply(segments, error=response.error_code)
+        return Reply(segments, error=response.error_code, ahead=fetching.ahead(body))
 
 
 def fetch_api(broker: DataServices, *, max_bytes: int = DEFAULT_MAX_BYTES) -> FetchApi:
@@ -115,6 +118,8 @@ class _Fetching:
         self._names: dict[bytes, str | None] = {}
         #: Answers for topics of unknown names.
         self._unknown: list[FetchedTopicData] = []
+        #: What was read, once it is.
+        self._read: tuple[BrokerFetchRequest, BrokerFetchResponse] | None = None
 
     @property
     def _replica_id(self) -> int:
@@ -126,6 +131,23 @@ class _Fetching:
     async def answer(self) -> FetchResponseData:
         request = await self._request()
         fetched = await self._broker.replicas.fetch(request)
+        self._read = request, fetched
+        return self._response(fetched)
+
+    def ahead(self, body: Body) -> FetchesAhead | None:
+        """Return the fetches after this one, whose body this is; None if they are not known."""
+        if self._read is None or self._unknown or not may_go_on(*self._read):
+            return None
+        return FetchesAhead(
+            self._broker.replicas.manager.fetches,
+            body,
+            self._data,
+            self._context.version,
+            *self._read,
+            lambda fetched: self._response(fetched).encode_segments(self._context.version)[0],
+        )
+
+    def _response(self, fetched: BrokerFetchResponse) -> FetchResponseData:
         response = FetchResponseData(error_code=fetched.error)
         if self._context.version >= _FIRST_WITH_SESSIONS:
             response.session_id = fetched.session_id

@@ -19,6 +19,7 @@ from kraft.broker.replication.delayed_requests import FetchOutcomes, WaitingRead
 from kraft.broker.replication.fetch_sessions import FetchSessionCache, SessionContext
 from kraft.broker.replication.messages import (
     FINAL_SESSION_EPOCH,
+    NO_SESSION,
     BrokerFetchRequest,
     BrokerFetchResponse,
     FetchedPartition,
@@ -28,10 +29,11 @@ from kraft.broker.replication.messages import (
 )
 from kraft.broker.replication.partition import HostedPartition
 from kraft.broker.replication.read_replicas import preferred_read_replica
+from kraft.broker.replication.reads_ahead import ReadsAhead
 from kraft.broker.replication.settings import ReplicationSettings
 from kraft.broker.replication.settled_partitions import SettledPartitions
 from kraft.broker.replication.waiting import WaitingOperations
-from kraft.errors import KraftError
+from kraft.errors import NONE, KraftError
 
 
 class FetchedReplicas(Protocol):
@@ -65,6 +67,8 @@ class BrokerFetches(FetchOutcomes):
         self.settled = SettledPartitions(partitions, replicas.awaits_followers)
         self.sessions = FetchSessionCache(new_session_id, self.settled, settings.max_fetch_sessions)
         self.waiting = WaitingOperations()
+        #: Answers to fetches that have not come yet.
+        self.ahead = ReadsAhead()
         #: The time of the present call, for the quota of leaders.
         self._now_ms = 0.0
 
@@ -73,16 +77,19 @@ class BrokerFetches(FetchOutcomes):
     def settle_no_more(self, id: PartitionId) -> None:
         """Let the next fetches of all sessions read a partition, which is about to change."""
         self.settled.changed(id)
+        self.ahead.changed(id)
 
     def changed(self, id: PartitionId, now_ms: float) -> None:
         """Let fetches see a change of a partition, those that wait at once."""
         self.settled.changed(id)
+        self.ahead.changed(id)
         if self.waiting.count:
             self._now_ms = now_ms
             self.waiting.changed(id, now_ms)
 
     def start_offsets_changed(self, now_ms: float) -> None:
         """Let fetches see the log start offsets that retention has raised."""
+        self.ahead.all_changed()
         for id in self.settled.changed_start_offsets():
             self.changed(id, now_ms)
 
@@ -117,6 +124,28 @@ class BrokerFetches(FetchOutcomes):
             return False
         self._wait(context, request, fetches, answers, now_ms, answer)
         return True
+
+    def read_ahead(self, request: BrokerFetchRequest) -> BrokerFetchResponse | None:
+        """Read for a consumer without a session what `fetch` would answer at once.
+
+        The answer is right until the next change of a partition; `note_read_ahead` counts it. None
+        if `fetch` would wait or report an error, and for a partition that this broker does not
+        lead: a follower truncates its log.
+        """
+        answers = self._read_all(request, request.partitions, None)
+        if (
+            any(each.error or not self._partitions[each.id].is_leader for each in answers)
+            or any(each.diverging_epoch or each.preferred_read_replica >= 0 for each in answers)
+            or sum(each.size for each in answers) < max(request.min_bytes, 1)
+        ):
+            return None
+        return BrokerFetchResponse(NONE, NO_SESSION, answers)
+
+    def note_read_ahead(self, response: BrokerFetchResponse) -> None:
+        """Count an answer of `read_ahead` that was given."""
+        self._context.traffic.fetches += len(response.partitions)
+        size = sum(each.size for each in response.partitions)
+        self._context.traffic.sent(size, to_follower=False)
 
     def _reader_of(self, request: BrokerFetchRequest) -> Hashable:
         """Return what of a request decides about all partitions of its session.
@@ -188,9 +217,17 @@ class BrokerFetches(FetchOutcomes):
         The first batch of the response may exceed every limit, so that a reader makes progress.
         ``arrived_ms``: note the positions of a follower, once for each request; None: do not.
         """
+        self._context.traffic.fetches += len(fetches)
+        return self._read_all(request, fetches, arrived_ms)
+
+    def _read_all(
+        self,
+        request: BrokerFetchRequest,
+        fetches: Sequence[FetchPartition],
+        arrived_ms: float | None,
+    ) -> list[FetchedPartition]:
         left = request.max_bytes
         at_least_one = True
-        self._context.traffic.fetches += len(fetches)
         answers = []
         for fetch in fetches:
             answer = self._read_one(request, fetch, left, at_least_one=at_least_one)

@@ -17,7 +17,7 @@ from kraft._core.codec.metadata_codec import Message
 from kraft.controller.quotas.mutations import MutationRecorder
 from kraft.errors import NOT_CONTROLLER, KraftError, UnforwardableRequestError
 from kraft.image.security import AclOperation, ResourceType
-from kraft.network.handler import Handler, HandlerAnswer
+from kraft.network.handler import AnswersAhead, Handler, HandlerAnswer
 from kraft.protocol.broker_heartbeat import BROKER_HEARTBEAT
 from kraft.protocol.broker_registration import BROKER_REGISTRATION
 from kraft.protocol.controller_registration import CONTROLLER_REGISTRATION
@@ -161,6 +161,8 @@ class Reply(NamedTuple):
     is_not_controller: bool = False
     throttle_ms: int = 0
     error: int = 0
+    #: Of a client that will probably go on in the same way; ignored for a request in an envelope.
+    ahead: AnswersAhead | None = None
 
 
 class ThrottledResponse(Protocol):
@@ -275,7 +277,7 @@ def handler_of(
         )
         reply = await api.reply(context, body)
         errors[name, reply.error] += 1
-        return HandlerAnswer(reply.body, reply.throttle_ms)
+        return HandlerAnswer(reply.body, reply.throttle_ms, reply.ahead)
 
     return Handler(
         api.api,

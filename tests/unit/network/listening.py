@@ -202,6 +202,11 @@ KINDS = {
     "data loop, uvloop": (LOOPS["uvloop"], True),
 }
 
+#: Runs a test on data loops alone.
+on_data_loops = pytest.mark.parametrize(
+    "play", [kind for kind, (_, has_data_loop) in KINDS.items() if has_data_loop], indirect=True
+)
+
 
 @pytest.fixture(params=KINDS)
 def play(request: pytest.FixtureRequest) -> Callable[..., None]:

@@ -18,13 +18,10 @@ from kraft.network.data_connection import DataConnection
 from kraft.network.data_listener import DataListener
 from kraft.network.listener import Limits
 from kraft.protocol.headers import request_frame
-from tests.unit.network.listening import CREATE_TOPICS, KINDS, Node, play, until
+from tests.unit.network.listening import CREATE_TOPICS, Node, on_data_loops, play, until
 
 __all__ = ["play"]
 
-on_data_loops = pytest.mark.parametrize(
-    "play", [kind for kind, (_, has_data_loop) in KINDS.items() if has_data_loop], indirect=True
-)
 REQUEST = request_frame(CREATE_TOPICS, 2, 8, "x", b"abc")
 
 

@@ -1,0 +1,201 @@
+"""A data connection gives the answers that a handler foresees: how many, for how long, to whom."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from kraft.errors import NONE
+from kraft.network.data_connection import DataConnection
+from kraft.network.handler import ExpectedRequest, HandlerAnswer
+from kraft.network.listener import Listener
+from kraft.protocol.headers import RequestHeader, request_frame
+from kraft.security.protocols import PeerIdentity
+from tests.unit.network.listening import CREATE_TOPICS, LISTENER, Client, Node, on_data_loops, play
+
+__all__ = ["play"]
+
+
+@dataclass
+class Counting:
+    """Foresees the numbers after one; each answer names its giver and the number."""
+
+    number: int
+    runs: list[Counting]
+    asked: int = 0
+    given: int = 0
+    withdraw: Callable[[], None] | None = None
+
+    def begin(self, most: int, withdraw: Callable[[], None]) -> Sequence[ExpectedRequest]:
+        self.asked, self.withdraw = most, withdraw
+        self.runs.append(self)
+        following = range(self.number + 1, self.number + 1 + most)
+        return [ExpectedRequest(b"%d" % each, [b"ahead ", b"%d" % each]) for each in following]
+
+    def answered(self, count: int) -> None:
+        self.given += count
+
+    def end(self) -> None:
+        self.withdraw = None
+
+
+@dataclass
+class Numbers:
+    """The handler of a node, and a client."""
+
+    node: Node
+    runs: list[Counting] = field(default_factory=list)
+
+    async def answer(
+        self, header: RequestHeader, body: bytes | memoryview, _: PeerIdentity
+    ) -> HandlerAnswer:
+        number = int(bytes(body))
+        return HandlerAnswer(
+            [b"handler %d" % number], self.node.throttle_ms, ahead=Counting(number, self.runs)
+        )
+
+    async def begin(self) -> Client:
+        listener = self.node.transport.listener
+        handler = listener.handlers[CREATE_TOPICS.key]._replace(answer=self.answer)
+        listener.handlers = {**listener.handlers, CREATE_TOPICS.key: handler}
+        stop_sweeps(listener)
+        return await self.node.client()
+
+    @property
+    def connection(self) -> DataConnection:
+        (found,) = self.node.transport.listener.connections
+        assert isinstance(found, DataConnection)
+        return found
+
+
+def stop_sweeps(listener: Listener) -> None:
+    """Check no connection's time but where the test does: a run ends at the second check."""
+    assert listener._sweep is not None
+    listener._sweep.cancel()
+
+
+async def ask(client: Client, number: int) -> bytes:
+    """Send a number; return who answered it."""
+    await client.send(request_frame(CREATE_TOPICS, 2, 1000 + number, "x", b"%d" % number))
+    frame = await client.frame()
+    who, answered = frame[4:].split()
+    assert (frame[:4], answered) == ((1000 + number).to_bytes(4, "big"), b"%d" % number)
+    return who
+
+
+@on_data_loops
+def test_a_steady_peer_gets_ever_longer_runs(play: Callable[..., None]) -> None:
+    async def scenario(node: Node) -> None:
+        numbers = Numbers(node)
+        client = await numbers.begin()
+        answered = [await ask(client, number) for number in range(200)]
+        assert [each.asked for each in numbers.runs[:6]] == [2, 4, 8, 16, 32, 32]
+        assert answered.count(b"handler") == 10
+        assert [each.given for each in numbers.runs[:6]] == [2, 4, 8, 16, 32, 32]
+        numbers.connection.check_time(0)
+        traffic = node.transport.listener.traffic
+        assert traffic.listeners[LISTENER].requests == 200
+        assert traffic.errors["CreateTopics", NONE] == 200 - answered.count(b"handler")
+        sizes = sum(len(b"%d" % number) for number in range(200))
+        assert traffic.apis["CreateTopics"].request_size == 200 * 11 + sizes
+        assert traffic.listeners[LISTENER].response_size == sizes + sum(
+            len(who) + 1 for who in answered
+        )
+
+    play(scenario)
+
+
+@on_data_loops
+def test_a_peer_that_goes_elsewhere_gets_fewer_runs(play: Callable[..., None]) -> None:
+    async def scenario(node: Node) -> None:
+        numbers = Numbers(node)
+        client = await numbers.begin()
+        for number in range(0, 400, 2):
+            assert await ask(client, number) == b"handler"
+        # One, then after 1, 3, 7 .. 64, 64 requests without a run.
+        assert len(numbers.runs) == 8
+        assert all(each.withdraw is None for each in numbers.runs[:-1])
+        for number in range(1000, 1200):
+            await ask(client, number)
+        assert sum(each.given for each in numbers.runs) > 50
+
+    play(scenario)
+
+
+@on_data_loops
+def test_withdrawn_and_old_answers_are_not_given(play: Callable[..., None]) -> None:
+    async def scenario(node: Node) -> None:
+        numbers = Numbers(node)
+        client = await numbers.begin()
+        assert await ask(client, 0) == b"handler"
+        assert numbers.runs[0].withdraw is not None
+        assert await ask(client, 1) == b"ahead"
+        numbers.runs[0].withdraw()
+        assert numbers.runs[0].withdraw is None
+        assert numbers.runs[0].given == 1
+        assert await ask(client, 2) == b"handler"
+        assert await ask(client, 3) == b"ahead"
+        numbers.connection.check_time(0)
+        assert numbers.runs[1].given == 1
+        assert numbers.runs[1].withdraw is not None
+        numbers.connection.check_time(0)
+        assert numbers.runs[1].withdraw is None
+        assert await ask(client, 4) == b"handler"
+
+    play(scenario)
+
+
+@on_data_loops
+def test_a_connection_with_answers_ahead_is_not_idle(play: Callable[..., None]) -> None:
+    async def scenario(node: Node) -> None:
+        numbers = Numbers(node)
+        client = await numbers.begin()
+        await ask(client, 0)
+        connection = numbers.connection
+        connection.last_active = 0.0
+        await ask(client, 1)
+        now = 10.0 * node.transport.listener.limits.max_idle_ms
+        connection.check_time(now)
+        assert connection.last_active == now
+        assert await ask(client, 50) == b"handler"
+
+    play(scenario)
+
+
+@on_data_loops
+def test_the_end_of_a_connection_ends_its_run(play: Callable[..., None]) -> None:
+    async def scenario(node: Node) -> None:
+        numbers = Numbers(node)
+        client = await numbers.begin()
+        await ask(client, 0)
+        await ask(client, 1)
+        connection = numbers.connection
+        connection.close()
+        assert await client.is_closed()
+        assert numbers.runs[0].withdraw is None
+        assert numbers.runs[0].given == 1
+
+    play(scenario)
+
+
+@on_data_loops
+def test_a_muted_connection_gets_no_answers(play: Callable[..., None]) -> None:
+    async def scenario(node: Node) -> None:
+        numbers = Numbers(node)
+        client = await numbers.begin()
+        assert await ask(client, 0) == b"handler"
+        assert await ask(client, 1) == b"handler"
+        assert numbers.runs == []
+
+    play(scenario, throttle_ms=1)
+
+
+def test_only_a_data_loop_gives_answers_ahead(play: Callable[..., None]) -> None:
+    async def scenario(node: Node) -> None:
+        numbers = Numbers(node)
+        client = await numbers.begin()
+        is_plain_loop = node.transport.listener.data_listener is not None
+        assert await ask(client, 0) == b"handler"
+        assert await ask(client, 1) == (b"ahead" if is_plain_loop else b"handler")
+
+    play(scenario)
