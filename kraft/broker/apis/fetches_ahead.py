@@ -24,14 +24,15 @@ from kraft.broker.replication.messages import (
     BrokerFetchRequest,
     BrokerFetchResponse,
     FetchedPartition,
-    PartitionId,
+    FetchPartition,
 )
-from kraft.errors import StorageError
+from kraft.errors import NONE, StorageError
 from kraft.network.handler import AnswersAhead, ExpectedRequest
-from kraft.protocol.fetch import FetchPartitionData, FetchRequestData
+from kraft.protocol.fetch import FetchRequestData
 from kraft.protocol.headers import Body
 
-Encode = Callable[[BrokerFetchResponse], Sequence[bytes | memoryview | FileSlice]]
+Piece = bytes | memoryview | FileSlice
+Encode = Callable[[BrokerFetchResponse], Sequence[Piece]]
 
 #: The bytes with which a batch begins: its first offset, int64.
 _OFFSET_SIZE = 8
@@ -59,38 +60,47 @@ class FetchesAhead(AnswersAhead):
         self._encode = encode
         self._ids = [fetch.id for fetch in request.partitions]
         self._withdraw: Callable[[], None] = lambda: None
-        #: The responses that were not given yet, the next one last.
-        self._left: list[BrokerFetchResponse] = []
+        #: The answers that were not given yet, the next one last.
+        self._left: list[Sequence[FetchedPartition]] = []
+        #: Of a response with one partition: what surrounds so many bytes of records.
+        self._around: dict[int, tuple[Piece, Piece]] = {}
 
     def begin(self, most: int, withdraw: Callable[[], None]) -> Sequence[ExpectedRequest]:
         data, version = self._data, self._version
         # A client that writes defaults, or tags of its own, is not foreseen.
-        if data.encode(version) != self._body:
+        if data.encode(version) != self._body or len(set(self._ids)) < len(self._ids):
             return ()
-        asked = {
-            PartitionId(id.topic_id, each.partition): each
-            for id, each in zip(
-                self._ids, (each for topic in data.topics for each in topic.partitions), strict=True
-            )
-        }
-        if len(asked) < len(self._ids):
-            return ()
+        asked = [each for topic in data.topics for each in topic.partitions]
+        answers: Sequence[FetchedPartition] | None = self._fetched.partitions
+        fetches = self._request.partitions
         found: list[ExpectedRequest] = []
-        request, fetched = self._request, self._fetched
-        while len(found) < most:
-            following = _following(request, fetched.partitions)
-            answer = None if following is None else self._fetches.read_ahead(following)
-            if following is None or answer is None:
+        while answers is not None and len(found) < most:
+            following = _following(fetches, answers)
+            if following is None:
                 break
-            _move_on(asked, following)
-            request, fetched = following, answer
-            found.append(ExpectedRequest(data.encode(version), self._encode(answer)))
-            self._left.append(answer)
+            fetches = following
+            answers = self._fetches.read_ahead(self._request, fetches)
+            if answers is not None:
+                for each, fetch in zip(asked, fetches, strict=True):
+                    each.fetch_offset = fetch.fetch_offset
+                found.append(ExpectedRequest(data.encode(version), self._encoded(answers)))
+                self._left.append(answers)
         if found:
             self._left.reverse()
             self._withdraw = withdraw
             self._fetches.ahead.watch(self._ids, withdraw)
         return found
+
+    def _encoded(self, answers: Sequence[FetchedPartition]) -> Sequence[Piece]:
+        """Return the body of a response; within a run only records and their size differ."""
+        records = answers[0].records
+        if len(answers) > 1 or not isinstance(records, FileSlice):
+            return self._encode(BrokerFetchResponse(NONE, NO_SESSION, answers))
+        around = self._around.get(records.size)
+        if around is None:
+            start, _, end = self._encode(BrokerFetchResponse(NONE, NO_SESSION, answers))
+            around = self._around[records.size] = start, end
+        return around[0], records, around[1]
 
     def answered(self, count: int) -> None:
         for _ in range(count):
@@ -114,28 +124,20 @@ def may_go_on(request: BrokerFetchRequest, fetched: BrokerFetchResponse) -> bool
     )
 
 
-def _move_on(asked: dict[PartitionId, FetchPartitionData], request: BrokerFetchRequest) -> None:
-    for fetch in request.partitions:
-        asked[fetch.id].fetch_offset = fetch.fetch_offset
-
-
 def _following(
-    request: BrokerFetchRequest, fetched: Sequence[FetchedPartition]
-) -> BrokerFetchRequest | None:
-    """Return the request after an answer, None if it is not known."""
-    ends = {}
-    for answer in fetched:
+    fetches: Sequence[FetchPartition], answers: Sequence[FetchedPartition]
+) -> list[FetchPartition] | None:
+    """Return the fetches after those with these answers, None if they are not known."""
+    following = []
+    for fetch, answer in zip(fetches, answers, strict=True):
+        offset: int | None = fetch.fetch_offset
         if answer.records is not None:
-            end = _end_of(answer)
-            if end is None:
-                return None
-            ends[answer.id] = end
-    return request._replace(
-        partitions=[
-            fetch._replace(fetch_offset=ends.get(fetch.id, fetch.fetch_offset))
-            for fetch in request.partitions
-        ]
-    )
+            offset = _end_of(answer)
+        if offset is None:
+            return None
+        id, _, *rest = fetch
+        following.append(FetchPartition(id, offset, *rest))
+    return following
 
 
 def _end_of(answer: FetchedPartition) -> int | None:

@@ -19,7 +19,6 @@ from kraft.broker.replication.delayed_requests import FetchOutcomes, WaitingRead
 from kraft.broker.replication.fetch_sessions import FetchSessionCache, SessionContext
 from kraft.broker.replication.messages import (
     FINAL_SESSION_EPOCH,
-    NO_SESSION,
     BrokerFetchRequest,
     BrokerFetchResponse,
     FetchedPartition,
@@ -33,7 +32,7 @@ from kraft.broker.replication.reads_ahead import ReadsAhead
 from kraft.broker.replication.settings import ReplicationSettings
 from kraft.broker.replication.settled_partitions import SettledPartitions
 from kraft.broker.replication.waiting import WaitingOperations
-from kraft.errors import NONE, KraftError
+from kraft.errors import KraftError
 
 
 class FetchedReplicas(Protocol):
@@ -125,27 +124,33 @@ class BrokerFetches(FetchOutcomes):
         self._wait(context, request, fetches, answers, now_ms, answer)
         return True
 
-    def read_ahead(self, request: BrokerFetchRequest) -> BrokerFetchResponse | None:
+    def read_ahead(
+        self, request: BrokerFetchRequest, fetches: Sequence[FetchPartition]
+    ) -> list[FetchedPartition] | None:
         """Read for a consumer without a session what `fetch` would answer at once.
 
-        The answer is right until the next change of a partition; `note_read_ahead` counts it. None
-        if `fetch` would wait or report an error, and for a partition that this broker does not
-        lead: a follower truncates its log.
+        ``fetches`` take the place of the request's partitions. The answers are right until the next
+        change of a partition; `note_read_ahead` counts them. None if `fetch` would wait or report
+        an error, and for a partition that this broker does not lead: a follower truncates its log.
         """
-        answers = self._read_all(request, request.partitions, None)
-        if (
-            any(each.error or not self._partitions[each.id].is_leader for each in answers)
-            or any(each.diverging_epoch or each.preferred_read_replica >= 0 for each in answers)
-            or sum(each.size for each in answers) < max(request.min_bytes, 1)
-        ):
-            return None
-        return BrokerFetchResponse(NONE, NO_SESSION, answers)
+        answers = self._read_all(request, fetches, None)
+        size = 0
+        for answer in answers:
+            if (
+                answer.error
+                or answer.diverging_epoch is not None
+                or answer.preferred_read_replica >= 0
+                or not self._partitions[answer.id].is_leader
+            ):
+                return None
+            size += answer.size
+        return answers if size >= max(request.min_bytes, 1) else None
 
-    def note_read_ahead(self, response: BrokerFetchResponse) -> None:
-        """Count an answer of `read_ahead` that was given."""
-        self._context.traffic.fetches += len(response.partitions)
-        size = sum(each.size for each in response.partitions)
-        self._context.traffic.sent(size, to_follower=False)
+    def note_read_ahead(self, answers: Sequence[FetchedPartition]) -> None:
+        """Count answers of `read_ahead` that were given."""
+        traffic = self._context.traffic
+        traffic.fetches += len(answers)
+        traffic.sent(sum(answer.size for answer in answers), to_follower=False)
 
     def _reader_of(self, request: BrokerFetchRequest) -> Hashable:
         """Return what of a request decides about all partitions of its session.
