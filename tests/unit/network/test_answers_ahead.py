@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -11,7 +13,15 @@ from kraft.network.handler import ExpectedRequest, HandlerAnswer
 from kraft.network.listener import Listener
 from kraft.protocol.headers import RequestHeader, request_frame
 from kraft.security.protocols import PeerIdentity
-from tests.unit.network.listening import CREATE_TOPICS, LISTENER, Client, Node, on_data_loops, play
+from tests.unit.network.listening import (
+    CREATE_TOPICS,
+    LISTENER,
+    Client,
+    Node,
+    on_data_loops,
+    play,
+    until,
+)
 
 __all__ = ["play"]
 
@@ -174,6 +184,26 @@ def test_the_end_of_a_connection_ends_its_run(play: Callable[..., None]) -> None
         assert await client.is_closed()
         assert numbers.runs[0].withdraw is None
         assert numbers.runs[0].given == 1
+
+    play(scenario)
+
+
+@on_data_loops
+def test_a_connection_with_a_run_is_freed_without_the_garbage_collector(
+    play: Callable[..., None],
+) -> None:
+    async def scenario(node: Node) -> None:
+        numbers = Numbers(node)
+        client = await numbers.begin()
+        await ask(client, 0)
+        await ask(client, 1)
+        connection = weakref.ref(numbers.connection)
+        gc.disable()
+        try:
+            await client.close()
+            await until(lambda: connection() is None)
+        finally:
+            gc.enable()
 
     play(scenario)
 
