@@ -9,6 +9,7 @@ import pytest
 
 from kraft.generations.measures import MEASURES
 from tests.harness.commands import kraft
+from tests.harness.html_pages import Page
 
 SIZE = ("--brokers", 5, "--partitions", 50)
 
@@ -37,7 +38,8 @@ def test_the_script_runs_in_each_kind_of_cluster(mode: str, tmp_path: Path) -> N
     # No write is accepted at once when the controller was killed.
     assert failover[1] > 0
     assert json.loads((out / "results.json").read_text())["runs"] == report["runs"]
-    assert "data-failover-total" in (out / "compare.html").read_text()
+    plots = Page((out / "compare.html").read_text()).plots
+    assert set(plots) == {f"{step}-{measure}" for step, measure in MEASURES}
 
 
 def test_what_cannot_run_is_rejected_at_once(tmp_path: Path) -> None:
