@@ -35,6 +35,7 @@ from kraft.regression import store as stores
 from tests.durability.recording import compile_recorder, missing_for_recordings
 from tests.harness.result_documents import document, save
 
+MODULE = "tests.durability.results_store_proof"
 SOURCE = Path(__file__).with_name("kill_step.c")
 #: Fewer than outside of the proof, so that a merge happens every few rounds.
 SMALL_FILES = 6
@@ -215,7 +216,7 @@ def preloaded(
     *,
     rounds: int,
     seed: int,
-    module: str = "tests.durability.results_store_proof",
+    module: str = MODULE,
 ) -> subprocess.CompletedProcess[str]:
     """Run the proof in a process with the library, below an empty directory."""
     return subprocess.run(
@@ -238,8 +239,12 @@ def preloaded(
     )
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.durability.results_store_proof")
+def run_proof(module: str, prove: Callable[[Path, int, int], None]) -> int:
+    """Run ``prove(place, rounds, seed)`` of a module as a program; return its exit code.
+
+    The program compiles the library that kills, and runs the module once more with it.
+    """
+    parser = argparse.ArgumentParser(prog=f"python -m {module}")
     parser.add_argument("--rounds", type=int, default=300, help="of two writers (default 300)")
     parser.add_argument("--seed", type=int, default=1, help="of the second writer (default 1)")
     parser.add_argument("place", type=Path, nargs="?", help="used by the process that is preloaded")
@@ -253,13 +258,13 @@ def main() -> int:
         return 0
     base = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     with tempfile.TemporaryDirectory(prefix="kraft-", dir=base) as name:
-        (Path(name) / "place").mkdir()
-        library = compile_recorder(Path(name), SOURCE)
         place = Path(name) / "place"
-        ran = preloaded(library, place, rounds=options.rounds, seed=options.seed)
+        place.mkdir()
+        library = compile_recorder(Path(name), SOURCE)
+        ran = preloaded(library, place, rounds=options.rounds, seed=options.seed, module=module)
     print(ran.stdout, end="")
     return ran.returncode
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_proof(MODULE, prove))

@@ -10,12 +10,9 @@ commits; a new one is begun every few rounds, so that two writers also create it
 
 from __future__ import annotations
 
-import argparse
 import ctypes
-import os
 import random
 import sys
-import tempfile
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
@@ -27,13 +24,11 @@ from deltalake import DeltaTable
 from kraft.regression import verdict_store as ledgers
 from kraft.regression.points import SeriesKey
 from kraft.regression.verdicts import Verdict, VerdictKind
-from tests.durability.recording import compile_recorder, missing_for_recordings
 from tests.durability.results_store_proof import (
-    SOURCE,
     STEPS,
     ended,
     forked,
-    preloaded,
+    run_proof,
     step_of,
     two_writers,
 )
@@ -161,29 +156,5 @@ def prove(place: Path, rounds: int, seed: int) -> None:
     )
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.durability.verdict_ledger_proof")
-    parser.add_argument("--rounds", type=int, default=300, help="of two writers (default 300)")
-    parser.add_argument("--seed", type=int, default=1, help="of the second writer (default 1)")
-    parser.add_argument("place", type=Path, nargs="?", help="used by the process that is preloaded")
-    options = parser.parse_args()
-    if options.place is not None:
-        prove(options.place, options.rounds, options.seed)
-        return 0
-    reason = missing_for_recordings()
-    if reason is not None:
-        print(f"skipped: {reason}")
-        return 0
-    base = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-    with tempfile.TemporaryDirectory(prefix="kraft-", dir=base) as name:
-        place = Path(name) / "place"
-        place.mkdir()
-        library = compile_recorder(Path(name), SOURCE)
-        module = "tests.durability.verdict_ledger_proof"
-        ran = preloaded(library, place, rounds=options.rounds, seed=options.seed, module=module)
-    print(ran.stdout, end="")
-    return ran.returncode
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_proof("tests.durability.verdict_ledger_proof", prove))

@@ -18,7 +18,7 @@ response, and no signal is needed.
 Where Python's side knows what a peer will ask next, it leaves the answers here (``expected``). A
 request that equals the first of them but for its correlation id is answered by this thread, and
 Python's side learns of it later; another one is reported as ever. Taking a request withdraws the
-answers that were not given: so there are none while Python's side has a request.
+answers that were not given: while Python's side has a request, nothing is expected.
 
 This thread reports a connection as lost and does not touch it again. Only then Python's side closes
 the descriptor: its number cannot come to mean another socket while one of the threads uses it. A
