@@ -22,7 +22,7 @@ from kraft.generations.zk_worker import Knowledge
 from kraft.zookeeper import znodes
 from kraft.zookeeper.administration import ZkAdmin
 from kraft.zookeeper.kazoo_port import KazooPort
-from kraft.zookeeper.port import FindZnode, GetZnode, ZkEvent
+from kraft.zookeeper.port import FindZnode, GetZnode, ZkEvent, ZooKeeperPort
 from kraft.zookeeper.server import LocalZooKeeper, ZooKeeperAddress
 from kraft.zookeeper.znodes import ControllerZnode
 
@@ -35,8 +35,8 @@ _NO_LEADER = -1
 class ZkMonitor:
     """A session that creates topics and reports when znodes come and go."""
 
-    def __init__(self, address: ZooKeeperAddress, session_timeout_ms: int) -> None:
-        self._port = KazooPort(address, session_timeout_ms=session_timeout_ms, creates_chroot=True)
+    def __init__(self, port: ZooKeeperPort) -> None:
+        self._port = port
         self._port.on_event = self._changed
         self._changes = threading.Event()
         self.admin = ZkAdmin(self._port)
@@ -54,12 +54,16 @@ class ZkMonitor:
     ) -> float:
         """Return the time of the monotonic clock at which a znode exists, or exists no more.
 
-        ``check`` is called meanwhile; it raises what ends the wait.
+        A znode that was created again exists no more: another controller may do so before this
+        session looks. ``check`` is called meanwhile; it raises what ends the wait.
         """
+        first: int | None = None
         while True:
             self._changes.clear()
             (found,) = self._port.run([FindZnode(path, watch=True)])
-            if found.is_ok == exists:
+            if first is None and found.is_ok:
+                first = found.created_zxid
+            if found.is_ok == exists or (not exists and found.created_zxid != first):
                 return time.monotonic()
             while not self._changes.wait(min(0.5, deadline.left_s())):
                 check()
@@ -148,7 +152,11 @@ class ZkCluster:
     def _start_controllers(self, deadline: Deadline) -> None:
         self._server.start()
         self._monitor = ZkMonitor(
-            ZooKeeperAddress.parse(self._server.endpoint), self._session_timeout_ms
+            KazooPort(
+                ZooKeeperAddress.parse(self._server.endpoint),
+                session_timeout_ms=self._session_timeout_ms,
+                creates_chroot=True,
+            )
         )
         for candidate in self._candidates:
             candidate.start()
