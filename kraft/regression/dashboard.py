@@ -30,7 +30,7 @@ _LEAST_RANGE = 0.02
 
 _STYLE = """
 div.level { display: flex; align-items: center; gap: .75rem; }
-.level svg { width: 10rem; height: 2.25rem; overflow: visible; }
+.level svg { width: 7.5rem; height: 2.25rem; overflow: visible; }
 .level path { fill: none; stroke: var(--neutral); stroke-width: 1.5; }
 .level .slower { fill: var(--slower); }
 .level .faster { fill: var(--faster); }
