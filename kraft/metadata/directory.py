@@ -16,6 +16,9 @@ Reads only names, sizes and the three small text files; ``kraft._core.log`` and
 ``MetaProperties``, ``FileQuorumStateStore`` with ``QuorumStateData.json``, ``Snapshots``,
 ``BootstrapDirectory``.
 
+The node that owns the directory may run: :func:`list_again` repeats a reading whose files it has
+deleted or renamed in between.
+
 A salvaging reader skips a damaged text file and lists it instead of rejecting the directory.
 
 Invariants: no file is created, renamed or removed; no text file larger than 1 MiB is read; segments
@@ -26,6 +29,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Container, Mapping
+from contextlib import suppress
 from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -60,6 +64,9 @@ _INT64 = (-(1 << 63), (1 << 63) - 1)
 
 # kraft's quorum-state ends with a checksum of the text before it; Kafka ignores the field.
 _CHECKSUM = re.compile(rb',"crc32c":"([0-9a-f]{8})"}\Z')
+
+# A running node deletes files a few times an hour, and a listing takes well below 10 ms.
+_LISTINGS = 10
 
 T = TypeVar("T")
 
@@ -149,10 +156,7 @@ class MetadataDirectory(NamedTuple):
         """
         path = Path(path)
         if path.is_dir():
-            texts = _TextFiles(salvage=salvage)
-            if path.name == METADATA_LOG or _looks_like_a_log(path):
-                return cls._of_metadata_dir(path, path, path.parent, texts)
-            return cls._of_log_dir(path, texts)
+            return list_again(lambda: cls._of_directory(path, salvage))
         if not path.exists():
             raise MissingFileError(f"no such file or directory: {path}")
         return cls._of_file(path)
@@ -179,6 +183,13 @@ class MetadataDirectory(NamedTuple):
             if max_end_offset is None or snapshot.end_offset <= max_end_offset:
                 return snapshot
         return None
+
+    @classmethod
+    def _of_directory(cls, path: Path, salvage: bool) -> MetadataDirectory:
+        texts = _TextFiles(salvage=salvage)
+        if path.name == METADATA_LOG or _looks_like_a_log(path):
+            return cls._of_metadata_dir(path, path, path.parent, texts)
+        return cls._of_log_dir(path, texts)
 
     @classmethod
     def _of_log_dir(cls, path: Path, texts: _TextFiles) -> MetadataDirectory:
@@ -273,6 +284,18 @@ class _TextFiles:
                 raise
             self._left_out.append(LeftOut(path, reason_of(error)))
             return None
+
+
+def list_again(read: Callable[[], T]) -> T:
+    """Return ``read()``, a listing of a directory and the opening of the listed files.
+
+    Call it again, up to ten times, where it raises :class:`MissingFileError`: a running node
+    deletes the segments before its snapshots, and old snapshots, also after the listing.
+    """
+    for _ in range(_LISTINGS - 1):
+        with suppress(MissingFileError):
+            return read()
+    return read()
 
 
 def replaces_log(end_offset: int, epoch: int, log_end_offset: int, log_last_epoch: int) -> bool:
@@ -482,6 +505,8 @@ def _entries(path: Path) -> list[Path]:
 def _size(path: Path) -> int:
     try:
         return path.stat().st_size
+    except FileNotFoundError:
+        raise MissingFileError(f"cannot stat {path}: no such file") from None
     except OSError as error:
         raise StorageError(f"cannot stat {path}: {error.strerror}") from error
 
@@ -490,6 +515,8 @@ def _text(path: Path) -> str:
     try:
         with path.open("rb") as file:
             data = file.read(_MAX_TEXT_BYTES + 1)
+    except FileNotFoundError:
+        raise MissingFileError(f"cannot read {path}: no such file") from None
     except OSError as error:
         raise StorageError(f"cannot read {path}: {error.strerror}") from error
     if len(data) > _MAX_TEXT_BYTES:

@@ -9,6 +9,8 @@ Selects the snapshot and the part of the log that make the state as of an offset
   before it and finally to the log alone, and ends the state before the first batch that cannot be
   replayed. ``damage`` reports what was skipped.
 
+Opens and loads again where the node that owns the directory has deleted a listed file meanwhile.
+
 Never writes. Calls ``directory`` (names), ``kraft._core.log`` and
 ``kraft._core.snapshot.snapshot_file`` (bytes); called by ``open_metadata``, ``verify``, ``salvage``
 and the command line.
@@ -26,12 +28,19 @@ from kraft._core.log.disk import OsDisk
 from kraft._core.log.log import Log
 from kraft._core.log.recovery import Gap, LogScan, TornTail
 from kraft._core.log.segment import Segment
-from kraft.errors import CorruptRecordError, KraftError, OffsetOutOfRangeError, StorageError
+from kraft.errors import (
+    CorruptRecordError,
+    KraftError,
+    MissingFileError,
+    OffsetOutOfRangeError,
+    StorageError,
+)
 from kraft.image.replay import MetadataState
 from kraft.metadata.directory import (
     LeftOut,
     MetadataDirectory,
     SnapshotFile,
+    list_again,
     reason_of,
     replaces_log,
 )
@@ -57,17 +66,28 @@ class MetadataSource:
     """
 
     def __init__(self, path: str | PathLike[str], *, salvage: bool = False) -> None:
-        self.directory = MetadataDirectory.find(path, salvage=salvage)
+        self._path = path
         self.salvage = salvage
+        list_again(self._open)
+
+    def _open(self) -> None:
+        """List and open the files. Raises MissingFileError where the node that owns them has
+        deleted one in between.
+        """
+        self.directory = MetadataDirectory.find(self._path, salvage=self.salvage)
         self.left_out: list[LeftOut] = list(self.directory.left_out)
         self.log: Log | None = None
         self._scan: LogScan | None = None
         self._unusable: set[Path] = set()
         # The first offset whose batch contradicts the state; None where no batch does.
         self._contradiction: int | None = None
-        if self.directory.metadata_dir is not None and self.directory.segments:
-            self.log = Log.open(self.directory.metadata_dir, read_only=True, salvage=salvage)
-        elif self.directory.metadata_dir is None and self.directory.segments:
+        segments = self.directory.segments
+        if self.directory.metadata_dir is not None and segments:
+            self.log = Log.open(self.directory.metadata_dir, read_only=True, salvage=self.salvage)
+            # The log lists again. If it starts later now, the snapshot before it is not listed.
+            if not segments[0].path.exists():
+                raise MissingFileError(f"{segments[0].path} was deleted while it was opened")
+        elif self.directory.metadata_dir is None and segments:
             self._scan = self._scan_segment()
 
     def _scan_segment(self) -> LogScan:
@@ -301,6 +321,9 @@ class MetadataSource:
                 return MetadataState(), None
             try:
                 return load_snapshot(snapshot, use_column_cache=use_column_cache), snapshot
+            except MissingFileError:
+                # The node that owns the directory has deleted it, and has a later one.
+                list_again(self._open)
             except KraftError as error:
                 if not self.salvage:
                     if isinstance(error, CorruptRecordError):

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from typing_extensions import Buffer
 
-from kraft.errors import StorageError
+from kraft.errors import MissingFileError, StorageError
 
 
 class MemoryFile:
@@ -85,7 +85,7 @@ class MemoryDisk:
         if create:
             self.files.setdefault(path, bytearray())
         if path not in self.files:
-            raise StorageError(f"cannot open {path}: no such file")
+            raise MissingFileError(f"cannot open {path}: no such file")
         return MemoryFile(self, path, self.files[path], read_only)
 
     def list(self, directory: str, /) -> list[str]:

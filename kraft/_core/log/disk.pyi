@@ -42,7 +42,10 @@ class Disk(Protocol):
     """A file system, as far as logs and snapshots use one; every failure is a StorageError."""
 
     def open(self, path: str, *, create: bool = False, read_only: bool = False) -> File:
-        """Open the file at `path`; with `create`, make an empty one if there is none."""
+        """Open the file at `path`; with `create`, make an empty one if there is none.
+
+        Raises MissingFileError for a missing file.
+        """
 
     def list(self, directory: str, /) -> list[str]:
         """Return the names (without directory) in a directory, ascending."""
@@ -137,7 +140,7 @@ class OsDisk:
     ) -> OsFile:
         """Open the file at `path`; with `create`, make an empty one if there is none.
 
-        Raises StorageError, also for a missing file.
+        Raises MissingFileError for a missing file, StorageError otherwise.
         """
 
     def list(self, directory: str) -> list[str]:

@@ -32,7 +32,7 @@ from posix.types cimport off_t
 
 cimport cython
 
-from kraft.errors import StorageError
+from kraft.errors import MissingFileError, StorageError
 
 cdef extern from "<sys/uio.h>" nogil:
     struct iovec:
@@ -412,7 +412,7 @@ class OsDisk:
         file._fd = fd
         if code:
             if code == ENOENT:
-                raise StorageError(f"cannot open {path}: no such file")
+                raise MissingFileError(f"cannot open {path}: no such file")
             file._failed("open", code)
         file._size = status.st_size
         return file
