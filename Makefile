@@ -10,7 +10,7 @@ OTHER_KIND := $(filter-out $(STAMP),$(wildcard $(VENV)/.built-*))
 # Tests start hundreds of Python processes, which would all compile the package's modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help build demo test spark lint lint-style lint-types docs package release-check interop interop-matrix leadership-moves transplant broker-lives broker-faults zk-races zk-outages zk-moves clients operations kafka-tests client-tests bench bench-quick bench-peers fuzz clean \
+.PHONY: help build demo test spark lint lint-style lint-types docs package release-check interop interop-kafka interop-zookeeper interop-matrix leadership-moves transplant broker-lives broker-faults zk-races zk-outages zk-moves clients operations kafka-tests client-tests bench bench-quick bench-peers fuzz clean \
   bench-instructions bench-compare baseline history performance-page \
   differential differential-coverage otava simulate simulate-controllers simulate-replication mutants core-mutants sanitize sanitize-threads disk-proof processes upgrade soak soak-simulate soak-processes
 
@@ -138,10 +138,17 @@ history: build
 performance-page: build
 	$(BIN)/python -m benchmarks.performance_page $(if $(FULL),--keep $(FULL))
 
+# --jobs=2 runs both parts at once.
+interop: interop-kafka interop-zookeeper
+
 # WORKERS=2 runs two files at once.
-interop: WORKERS ?= 0
-interop: build
-	$(BIN)/python -m pytest tests/interop tests/differential -m interop -n $(WORKERS)
+interop-kafka: WORKERS ?= 0
+interop-kafka: build
+	$(BIN)/python -m pytest tests/interop tests/differential -m "interop and not zookeeper" -n $(WORKERS)
+
+# Three at a time: these tests wait for the timeouts of sessions.
+interop-zookeeper: build
+	$(BIN)/python -m pytest tests/interop -m zookeeper -n 3 --dist worksteal
 
 # Quorums with controllers of every release from 3.7 to 4.4; fetches their jars; takes five minutes.
 interop-matrix: build

@@ -12,7 +12,7 @@ from kraft.generations.modes import MODES
 from tests.harness.commands import kraft
 from tests.harness.kafka_jars import KAFKA_0_8, KAFKA_1, KAFKA_3, KAFKA_4, kafka, zookeeper_era
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(500)]
+pytestmark = [pytest.mark.interop, pytest.mark.zookeeper, pytest.mark.timeout(500)]
 
 RELEASES = {
     "kafka-4.3": KAFKA_4,

@@ -27,7 +27,7 @@ from tests.harness.commands import eventually, logged
 from tests.harness.configurations import write_configuration
 from tests.harness.kafka_jars import KAFKA_0_8, KAFKA_1, zookeeper_era
 
-pytestmark = pytest.mark.interop
+pytestmark = [pytest.mark.interop, pytest.mark.zookeeper]
 
 BROKERS = (1, 2, 3)
 SESSION_MS = 6000

@@ -24,7 +24,7 @@ from kraft.zookeeper.znodes import BrokerZnode, ListenerAddress, PartitionStateZ
 from tests.harness.commands import Foreground, eventually, kraft
 from tests.interop.candidate_cluster import ZkCluster
 
-pytestmark = pytest.mark.interop
+pytestmark = [pytest.mark.interop, pytest.mark.zookeeper]
 
 
 @pytest.fixture(scope="module")

@@ -35,7 +35,7 @@ from kraft.zookeeper.port import (
 from kraft.zookeeper.server import LocalZooKeeper, ZooKeeperAddress
 from tests.harness.commands import eventually
 
-pytestmark = pytest.mark.interop
+pytestmark = [pytest.mark.interop, pytest.mark.zookeeper]
 
 HISTORIES = int(os.environ.get("HISTORIES", "80"))
 SEED = int(os.environ.get("SEED", "1"))

@@ -22,7 +22,7 @@ from tests.harness.commands import eventually
 from tests.interop.candidate_cluster import ZkCluster
 from tests.interop.zookeeper_ensemble import SERVERS, ZooKeeperEnsemble
 
-pytestmark = pytest.mark.interop
+pytestmark = [pytest.mark.interop, pytest.mark.zookeeper]
 
 STOP_S = float(os.environ.get("ZK_STOP_S", "6"))
 #: Of sessions that outlast the stop, on a machine that stands still too.

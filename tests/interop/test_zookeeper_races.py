@@ -32,7 +32,7 @@ ELECTORS = int(os.environ.get("ZK_ELECTORS", "20"))
 ROUNDS = int(os.environ.get("ZK_ROUNDS", "50"))
 SEED = int(os.environ.get("SEED", "1"))
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(300 + 30 * ROUNDS)]
+pytestmark = [pytest.mark.interop, pytest.mark.zookeeper, pytest.mark.timeout(300 + 30 * ROUNDS)]
 
 #: Brokers and the administrator have the longest session, 20 ticks: 30 s.
 TICK_MS = 1500

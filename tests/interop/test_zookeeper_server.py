@@ -25,7 +25,7 @@ from kraft.zookeeper.server import (
 )
 from tests.harness.commands import Foreground, eventually, is_gone, kraft
 
-pytestmark = pytest.mark.interop
+pytestmark = [pytest.mark.interop, pytest.mark.zookeeper]
 
 
 @pytest.fixture
