@@ -20,8 +20,10 @@ if TYPE_CHECKING:
     from kraft.regression.project_rules import ProjectRules
     from kraft.regression.settings import AnalysisSettings
 
-#: Below this number of points, this process is faster than starting Spark.
-_LOCAL_POINTS = 50_000
+#: Below this number of points, this process is faster than Spark. It needs 1 s and 15 s for each
+#: million points; Spark on the same machine needs 10 to 15 s before its first task, so that even
+#: eight cores gain nothing from it below a million.
+_LOCAL_POINTS = 1_000_000
 
 BenchmarkOption = Annotated[
     str | None,

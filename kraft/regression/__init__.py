@@ -20,6 +20,7 @@ needs the packages of ``kraft[regress]``, and neither Spark nor Java.
 ``settings``          parameters of an analysis and their defaults
 ``findings``          results: change points, drifts, comparisons, scaling laws
 ``change_points``     change points (E-divisive) and the tests that confirm them
+``energy_splits``     splits of a history by energy distance, and the t test of two levels
 ``segments``          temporary levels that a search by single splits misses
 ``drifts``            slow drifts
 ``variance_changes``  changes of variance

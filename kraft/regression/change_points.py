@@ -1,8 +1,8 @@
 """Change points of a history: E-divisive in windows, as in Apache Otava.
 
-`series_analysis`, `scaling` and `variance_changes` call this module. It calls Otava's
-``analysis.compute_change_points`` and nothing else of Otava, whose importers need database clients.
-With equal settings, `find` returns Otava's own indices and statistics.
+`series_analysis`, `scaling` and `variance_changes` call this module. With equal settings, `find`
+returns the indices and statistics of Otava's ``analysis.compute_change_points`` to the last bit;
+`energy_splits` says why it does not call that function.
 
 Otava's method (Fleming et al., "Hunter", ICPE 2023; Matteson and James, JASA 2014): it divides the
 history into windows of `AnalysisSettings.window` runs, each overlapping half of the next. In a
@@ -30,7 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kraft.errors import InvalidRequestError
-from kraft.regression import segments
+from kraft.regression import energy_splits, segments
 from kraft.regression.settings import AnalysisSettings
 
 #: A shorter level does not determine an autocorrelation.
@@ -69,27 +69,22 @@ def find(values: NDArray[np.float64], settings: AnalysisSettings) -> list[Change
         )
     if len(values) < 2:
         return []
-    # Imported here because it imports scipy.stats, which a comparison of two files does not need.
-    from otava.analysis import compute_change_points
-
-    # A list, because for an array Otava's detector uses the whole array in place of the window.
-    found, _ = compute_change_points(
-        values.tolist(),
-        window_len=settings.window,
-        max_pvalue=settings.max_p_value,
-        min_magnitude=settings.min_magnitude,
-    )
-    return [
-        ChangeCandidate(
-            int(point.index),
-            float(point.stats.pvalue),
-            float(point.stats.mean_1),
-            float(point.stats.mean_2),
-            float(point.stats.std_1),
-            float(point.stats.std_2),
-        )
-        for point in found
-    ]
+    limit = settings.max_p_value
+    # Otava's limit of the first pass: a split that is weak in its window may be a clear one between
+    # its neighbours.
+    weak = limit * 10 if limit < 0.05 else limit * 2 if limit < 0.5 else limit
+    ends = [0, *energy_splits.splits(values, settings.window, weak), len(values)]
+    found = [_tested(values, *level) for level in zip(ends, ends[1:], ends[2:], strict=False)]
+    while found:
+        weakest = max(found, key=lambda each: each.p_value)
+        if weakest.p_value < limit:
+            weakest = min(found, key=_magnitude)
+            if _magnitude(weakest) > settings.min_magnitude:
+                return found
+        place = found.index(weakest)
+        # As Otava does, which leaves the change point before the removed one as it was.
+        _remove(found, place, values, tested_again=(place, place + 1))
+    return found
 
 
 def clip_outliers(values: NDArray[np.float64], settings: AnalysisSettings) -> NDArray[np.float64]:
@@ -168,9 +163,7 @@ def drop_doubtful(
         largest, weakest = max(adjusted)
         if largest <= settings.max_p_value:
             return kept
-        del kept[weakest], ends[weakest + 1]
-        for at in range(max(weakest - 1, 0), min(weakest + 1, len(kept))):
-            kept[at] = _tested(values, ends[at], ends[at + 1], ends[at + 2])
+        _remove(kept, weakest, values, tested_again=(weakest - 1, weakest))
     return kept
 
 
@@ -223,15 +216,20 @@ def _magnitude(each: ChangeCandidate) -> float:
 
 
 def _tested(values: NDArray[np.float64], start: int, index: int, stop: int) -> ChangeCandidate:
-    """Return the change point between two others, tested by Otava."""
-    from otava.analysis import TTestSignificanceTester
+    """Return the change point between two others, tested as Otava does."""
+    test = energy_splits.level_test(values[start:index], values[index:stop])
+    return ChangeCandidate(index, *test)
 
-    stats = TTestSignificanceTester(1.0).compare(values[start:index], values[index:stop])
-    return ChangeCandidate(
-        index,
-        float(stats.pvalue),
-        float(stats.mean_1),
-        float(stats.mean_2),
-        float(stats.std_1),
-        float(stats.std_2),
-    )
+
+def _remove(
+    found: list[ChangeCandidate],
+    place: int,
+    values: NDArray[np.float64],
+    tested_again: tuple[int, int],
+) -> None:
+    """Remove a change point; then test those at these places between their new neighbours."""
+    del found[place]
+    ends = [0, *(each.index for each in found), len(values)]
+    for at in tested_again:
+        if 0 <= at < len(found):
+            found[at] = _tested(values, *ends[at : at + 3])

@@ -163,12 +163,16 @@ def _runs(sized: dict[float, Series]) -> list[_Run]:
     """Return every run, oldest first, with the time of any of its sizes: they share a file."""
     found: dict[str, _Run] = {}
     for size, series in sized.items():
-        for at, run_id in enumerate(series.run_id):
-            order = series.time_us if series.place is None else series.place
-            run = _Run(int(order[at]), int(series.time_us[at]), run_id, series.commit[at], {})
-            value = float(series.value[at])
+        order = series.time_us if series.place is None else series.place
+        columns = (order, series.time_us, series.run_id, series.commit, series.value)
+        for place, time_us, run_id, commit, value in zip(
+            *(column.tolist() for column in columns), strict=True
+        ):
             if value > 0:
-                found.setdefault(run_id, run).values[size] = value
+                run = found.get(run_id)
+                if run is None:
+                    run = found[run_id] = _Run(place, time_us, run_id, commit, {})
+                run.values[size] = value
     return sorted(found.values(), key=lambda run: (run.place, run.run_id))
 
 

@@ -118,25 +118,44 @@ def best_segment(
     sums = np.concatenate([[0.0], np.cumsum(rest)])
     squares = np.concatenate([[0.0], np.cumsum(np.square(rest))])
     each = _places(count, shortest, longest, around)
-    of_all = sums[each.last] - sums[each.first]
-    of_segment = sums[each.stops] - sums[each.starts] - of_all * each.share
+    # `take` gathers in half the time of an index in brackets.
+    of_all = sums.take(each.last) - sums.take(each.first)
+    of_segment = sums.take(each.stops) - sums.take(each.starts) - of_all * each.share
     gains = np.square(of_segment) * each.weight
     floor = _rounding(values)
     within = np.maximum(
-        squares[each.last] - squares[each.first] - np.square(of_all) / each.total - gains, floor
+        squares.take(each.last) - squares.take(each.first) - np.square(of_all) / each.total - gains,
+        floor,
     )
     explained = gains / within
     # The numbers of other runs differ between segments; the likelihood makes them comparable.
-    best = int(np.argmax(each.total * np.log1p(explained)))
+    best = _largest_likelihood(each.total, explained)
     if gains[best] <= floor:
         return None
-    freedom = int(each.total[best]) - 2
+    freedom = int(np.broadcast_to(each.total, explained.shape)[best]) - 2
     p_value = _student(float(explained[best]) * freedom, freedom, len(each.starts))
     return ChangedSegment(int(each.starts[best]), int(each.stops[best]), p_value)
 
 
+def _largest_likelihood(total: NDArray[np.int64], explained: NDArray[np.float64]) -> int:
+    """Return the first index of the largest ``total * log1p(explained)``.
+
+    Logarithms are half of the time of `best_segment`; as log1p(x) <= x, few of them are needed.
+    """
+    bounds = total * explained
+    likely = int(np.argmax(bounds))
+    total = np.broadcast_to(total, explained.shape)
+    reached = total[likely] * np.log1p(explained[likely])
+    # A margin far above rounding errors, so that the result is that of all logarithms.
+    (rest,) = np.nonzero(bounds >= reached * (1 - 1e-9))
+    return int(rest[np.argmax(total[rest] * np.log1p(explained[rest]))])
+
+
 class _Places(NamedTuple):
-    """All segments of a level; the runs compared with a segment are ``first <= run < last``."""
+    """All segments of a level; the runs compared with a segment are ``first <= run < last``.
+
+    ``first``, ``last`` and ``total`` have one element if they are those of the level.
+    """
 
     starts: NDArray[np.int64]
     stops: NDArray[np.int64]
@@ -157,7 +176,10 @@ def _places(count: int, shortest: int, longest: int, around: int) -> _Places:
     inside = starts + lengths <= count - shortest
     starts, lengths = starts[inside], lengths[inside]
     stops = starts + lengths
-    first, last = np.maximum(starts - around, 0), np.minimum(stops + around, count)
+    if around >= count:
+        first, last = np.array([0]), np.array([count])
+    else:
+        first, last = np.maximum(starts - around, 0), np.minimum(stops + around, count)
     total = last - first
     weight = total / (lengths * (total - lengths))
     return _Places(starts, stops, first, last, total, lengths / total, weight)

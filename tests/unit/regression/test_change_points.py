@@ -28,6 +28,29 @@ def trusted(values: histories.Values, asked: AnalysisSettings = STRICT) -> list[
     return indices(change_points.drop_doubtful(values, change_points.find(values, asked), asked))
 
 
+def equal_to_otavas(values: histories.Values, asked: AnalysisSettings) -> list[ChangeCandidate]:
+    """Return the change points; fail if Otava's differ in any bit."""
+    theirs, _ = compute_change_points(
+        values.tolist(), asked.window, asked.max_p_value, asked.min_magnitude
+    )
+    found = change_points.find(values, asked)
+    # As texts, because the p value of two equal, constant levels is NaN.
+    assert [repr(each) for each in found] == [
+        repr(
+            ChangeCandidate(
+                int(each.index),
+                float(each.stats.pvalue),
+                float(each.stats.mean_1),
+                float(each.stats.mean_2),
+                float(each.stats.std_1),
+                float(each.stats.std_2),
+            )
+        )
+        for each in theirs
+    ]
+    return found
+
+
 @pytest.mark.parametrize("window", [10, 30, 50])
 @pytest.mark.parametrize("noise", ["normal", "outliers (5 % of the runs, +8 x noise)", "two modes"])
 def test_change_points_equal_otavas_to_the_last_bit(noise: str, window: int) -> None:
@@ -36,20 +59,42 @@ def test_change_points_equal_otavas_to_the_last_bit(noise: str, window: int) -> 
     found_any = 0
     for count in (11, 49, 50, 51, 120, 333):
         values = histories.stepped(random, count, histories.NOISES[noise], 0.02, count // 2, 0.1)
-        theirs, _ = compute_change_points(values.tolist(), window, 0.001, 0.01)
-        assert change_points.find(values, asked) == [
-            ChangeCandidate(
-                each.index,
-                each.stats.pvalue,
-                each.stats.mean_1,
-                each.stats.mean_2,
-                each.stats.std_1,
-                each.stats.std_2,
-            )
-            for each in theirs
-        ]
-        found_any += len(theirs)
+        found_any += len(equal_to_otavas(values, asked))
     assert found_any >= 5
+
+
+@st.composite
+def odd_histories(draw: st.DrawFn) -> histories.Values:
+    """Return histories with ties, constant parts, outliers, several steps and any magnitude."""
+    random = np.random.default_rng(draw(st.integers(0, 2**32)))
+    values = random.normal(
+        1, draw(st.sampled_from([0.0, 0.001, 0.02, 0.2])), draw(st.integers(2, 200))
+    )
+    for factor in draw(st.lists(st.sampled_from([0.5, 0.95, 1.02, 1.1, 2]), max_size=5)):
+        values[random.integers(0, len(values)) :] *= factor
+    kind = draw(st.sampled_from(["plain", "rounded", "repeated", "outliers", "around zero"]))
+    if kind == "rounded":
+        values = np.round(values * 20)
+    if kind == "repeated":
+        values = np.repeat(values[::7], 7)[: len(values)]
+    if kind == "outliers":
+        values = np.where(random.random(len(values)) < 0.05, values * 5, values)
+    if kind == "around zero":
+        values = values - values.mean()
+    return values * 10.0 ** draw(st.integers(-12, 12))
+
+
+@given(
+    odd_histories(),
+    st.sampled_from([2, 3, 10, 50]),
+    st.sampled_from([1e-4, 1e-3, 0.04, 0.1, 0.6, 1.0]),
+    st.sampled_from([0.0, 0.01, 0.1]),
+)
+@settings(max_examples=60, deadline=None)
+def test_change_points_of_odd_histories_equal_otavas(
+    values: histories.Values, window: int, max_p_value: float, min_magnitude: float
+) -> None:
+    equal_to_otavas(values, AnalysisSettings.of_otava(window, max_p_value, min_magnitude))
 
 
 def test_a_step_of_a_constant_counter_is_certain_without_warnings() -> None:

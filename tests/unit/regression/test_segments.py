@@ -50,3 +50,14 @@ def test_values_of_any_magnitude_do_not_overflow() -> None:
     for scale in (1e-140, 1e-9, 1.0, 1e9, 1e140):
         assert found(values * scale) == [20, 30], scale
     assert segments.best_of(np.zeros(40), 5, 50) is None
+
+
+@pytest.mark.parametrize("noise", [1e-9, 0.02, 1.0, 300.0])
+def test_the_largest_likelihood_is_that_of_all_logarithms(noise: float) -> None:
+    random = np.random.default_rng(7)
+    for count in (1, 2, 500, 20_000):
+        explained = noise * random.chisquare(1, count)
+        explained[random.integers(0, count, 3)] = explained.max()  # the first of equal ones counts
+        for total in (np.array([300]), random.integers(10, 80, count)):
+            expected = int(np.argmax(total * np.log1p(explained)))
+            assert segments._largest_likelihood(total, explained) == expected
