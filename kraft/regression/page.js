@@ -185,9 +185,102 @@
   };
 
   const kinds = { history, distribution, scaling, overview, figure };
-  let dataOf = {};
+  const dataOf = {};
+  const drawing = (plot) => kinds[plot.dataset.kind](dataOf[plot.dataset.of]);
+
+  // A plain SVG drawing of the page's first plot, which plotly.js replaces: to unpack and compile
+  // that takes a second. Points, lines, intervals and axes; a plot of other things waits.
+  const element = (name, attributes, text) => {
+    const made = document.createElementNS("http://www.w3.org/2000/svg", name);
+    for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+    if (text !== undefined) made.textContent = text;
+    return made;
+  };
+  const scaleOf = (given, values, from, to) => {
+    const isLog = given.type === "log", isDate = given.type === "date";
+    const number = (value) => isDate ? Date.parse(`${value}Z`) : isLog ? Math.log10(value) : Number(value);
+    const numbers = values.filter((value) => value !== null).map(number);
+    const [least, most] = !given.range ? padded(Math.min(...numbers), Math.max(...numbers))
+      : isLog ? given.range : given.range.map(number); // plotly's logarithmic ranges are exponents
+    const place = (value) => from + (value - least) / (most - least) * (to - from);
+    let ticks = [];
+    if (given.tickvals) {
+      ticks = given.tickvals.map((value, at) => [number(value), given.ticktext[at]]);
+    } else if (isDate) {
+      ticks = [0.1, 0.3, 0.5, 0.7, 0.9].map((share) => least + share * (most - least))
+        .map((time) => [time, new Date(time).toISOString().slice(0, 10)]);
+    } else if (!isLog) {
+      const power = 10 ** Math.floor(Math.log10((most - least) / 6));
+      const step = power * [1, 2, 5, 10].find((each) => each * power >= (most - least) / 6);
+      for (let at = Math.ceil(least / step); at * step <= most; at++) {
+        ticks.push([at * step, String(Number((at * step).toPrecision(6)))]);
+      }
+    }
+    return { at: (value) => place(number(value)), ticks: ticks.map(([value, text]) => [place(value), text]) };
+  };
+  const sketch = (plot) => {
+    const [traces, given] = drawing(plot);
+    const { width, height } = plot.getBoundingClientRect();
+    const isKnown = ({ type, mode }) => !type && (mode === "lines" || mode === "markers");
+    const hasMoreAxes = Object.keys(given).some((name) => /^[xy]axis\d/.test(name));
+    if (!width || hasMoreAxes || !traces.every(isKnown)) return;
+    const [left, right, top, bottom] = [given.margin.l, width - given.margin.r, given.margin.t,
+      height - given.margin.b];
+    const x = scaleOf(given.xaxis, traces.flatMap((trace) => trace.x), left, right);
+    const y = scaleOf(given.yaxis, traces.flatMap((trace) => trace.y), bottom, top);
+    const drawn = element("svg", { width, height, "font-size": 12, fill: colours.quiet });
+    const line = (x1, y1, x2, y2, stroke, thickness, dash) => drawn.append(element("line",
+      { x1, y1, x2, y2, stroke, "stroke-width": thickness, "stroke-dasharray": dash ? "3 3" : "none" }));
+    for (const [at, text] of x.ticks) {
+      line(at, top, at, bottom, colours.grid, 1);
+      drawn.append(element("text", { x: at, y: bottom + 17, "text-anchor": "middle" }, text));
+    }
+    for (const [at, text] of y.ticks) {
+      line(left, at, right, at, colours.grid, 1);
+      drawn.append(element("text", { x: left - 5, y: at + 4, "text-anchor": "end" }, text));
+    }
+    const straight = (given.shapes || []).filter((shape) => shape.type === "line");
+    for (const { xref, yref, x0, x1, y0, y1, line: { color, width: thickness, dash } } of straight) {
+      const across = (value) => xref === "paper" ? left + value * (right - left) : x.at(value);
+      const up = (value) => yref === "paper" ? bottom - value * (bottom - top) : y.at(value);
+      line(across(x0), up(y0), across(x1), up(y1), color, thickness, dash === "dot");
+    }
+    for (const trace of traces) {
+      const one = (value, place) => Array.isArray(value) ? value[place] : value;
+      const points = trace.x.map((value, place) =>
+        value === null || trace.y[place] === null ? null : [x.at(value), y.at(trace.y[place])]);
+      if (trace.mode === "lines") {
+        const path = points.map((point, place) =>
+          point ? `${place && points[place - 1] ? "L" : "M"}${point[0].toFixed(1)} ${point[1].toFixed(1)}` : "");
+        drawn.append(element("path", { d: path.join(""), fill: "none", "stroke-width": trace.line.width,
+          stroke: trace.line.color, "stroke-dasharray": trace.line.dash ? "6 4" : "none" }));
+        continue;
+      }
+      for (const [name, along] of [["error_y", y], ["error_x", x]]) {
+        if (!trace[name]) continue;
+        const { array, arrayminus, color, thickness } = trace[name];
+        points.forEach(([cx, cy], place) => {
+          const value = (name === "error_y" ? trace.y : trace.x)[place];
+          const ends = [value - arrayminus[place], value + array[place]].map(along.at);
+          if (name === "error_y") line(cx, ends[0], cx, ends[1], color, thickness);
+          else line(ends[0], cy, ends[1], cy, color, thickness);
+        });
+      }
+      points.forEach(([cx, cy], place) => {
+        const radius = (one(trace.marker.size, place) ?? 6) / 2, fill = one(trace.marker.color, place);
+        const turn = { "triangle-up": -1, "triangle-down": 1 }[one(trace.marker.symbol, place)];
+        drawn.append(turn
+          ? element("path", { fill, d: `M${cx - radius * 1.15} ${cy - turn * radius / 2}h${radius * 2.3}` +
+              `L${cx} ${cy + turn * radius * 1.5}Z` })
+          : element("circle", { cx, cy, r: radius, fill }));
+      });
+    }
+    plot.replaceChildren(drawn);
+  };
+
   const draw = (plot) => {
-    const [traces, given] = kinds[plot.dataset.kind](dataOf[plot.dataset.of]);
+    if (!plot.dataset.drawn) plot.replaceChildren();
+    const [traces, given] = drawing(plot);
     Plotly.react(plot, traces, given, { responsive: true, displayModeBar: false });
     if (plot.dataset.drawn) return;
     plot.dataset.drawn = "1";
@@ -200,23 +293,31 @@
 
   // Data and plotly.js are in the page, compressed.
   const unpacked = (packed) => {
-    const letters = atob(packed.textContent);
-    const bytes = new Uint8Array(letters.length);
-    for (let at = 0; at < letters.length; at++) bytes[at] = letters.charCodeAt(at);
+    const bytes = Uint8Array.fromBase64 ? Uint8Array.fromBase64(packed.textContent)
+      : Uint8Array.from(atob(packed.textContent), (letter) => letter.charCodeAt(0));
     const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
     return new Response(stream).text();
   };
   const begin = async () => {
-    const data = document.getElementById("packed-data");
-    if (!data) return;
-    dataOf = JSON.parse(await unpacked(data));
-    const plotly = document.getElementById("packed-plotly");
+    // This script stands between the data of the first plot and all other data.
+    const first = document.getElementById("packed-first");
+    if (!first) return;
+    Object.assign(dataOf, JSON.parse(await unpacked(first)));
+    readColours();
+    sketch(document.querySelector(".plot"));
+    if (document.readyState === "loading") {
+      await new Promise((parsed) => document.addEventListener("DOMContentLoaded", parsed));
+    }
+    const [data, plotly] = await Promise.all(["packed-data", "packed-plotly"].map((id) => {
+      const packed = document.getElementById(id);
+      return packed && unpacked(packed);
+    }));
+    if (data) Object.assign(dataOf, JSON.parse(data));
     if (plotly) {
       const script = document.createElement("script");
-      script.textContent = await unpacked(plotly);
+      script.textContent = plotly;
       document.head.append(script);
     }
-    readColours();
     // One plot at a time, so that the page answers while the others wait.
     const waiting = new Set();
     const drawNext = () => {

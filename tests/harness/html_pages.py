@@ -57,15 +57,15 @@ class Page(HTMLParser):
         ]
 
     def packed(self, name: str) -> str:
-        """Return a compressed text of the page: ``data`` or ``plotly``."""
+        """Return a compressed text of the page: ``first``, ``data`` or ``plotly``."""
         (element,) = self.all("script", id=f"packed-{name}")
         return gzip.decompress(base64.b64decode(element.text, validate=True)).decode()
 
     @property
     def plots(self) -> dict[str, dict[str, object]]:
         """Return the data of all plots by their names."""
-        found: dict[str, dict[str, object]] = json.loads(self.packed("data"))
-        return found
+        found: dict[str, dict[str, object]] = json.loads(self.packed("first"))
+        return found | json.loads(self.packed("data"))
 
     def data(self, name: str) -> dict[str, object]:
         return self.plots[name]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import replace
 
@@ -114,6 +115,14 @@ def test_plotly_is_embedded_once_and_compressed(hostile: str, parsed: Page) -> N
     assert "plotly.js v" in parsed.packed("plotly")[:100]
     assert len(parsed.packed("plotly")) > 4_000_000
     assert len(hostile) < 2_200_000
+
+
+def test_the_data_of_the_first_plot_and_its_script_come_before_all_else(hostile: str) -> None:
+    parsed = Page(hostile)
+    assert list(json.loads(parsed.packed("first"))) == ["overview"]
+    assert "overview" not in json.loads(parsed.packed("data"))
+    places = [hostile.index(f'id="packed-{name}"') for name in ("first", "data", "plotly")]
+    assert places[0] < hostile.index("const sketch") < places[1] < places[2]
 
 
 def test_a_hostile_name_is_escaped_everywhere(parsed: Page) -> None:
