@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +31,8 @@ app = typer.Typer(add_completion=False, epilog=EPILOG)
 _MOST_RATIO = 1000.0
 #: They end a run as Ctrl-C does: the second is a terminal that is closed.
 _INTERRUPTS = (signal.SIGTERM, signal.SIGHUP)
+#: How long a run that was interrupted by the end of its input may take to end its processes.
+_END_TIMEOUT_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,13 +132,9 @@ class FleetOptions:
 
     def read_scenario(self) -> FleetScenario:
         """Return the scenario of a file or of the library. Raises InvalidConfigError."""
-        from kraft.fleet.library import named_scenario, scenario_names
-        from kraft.fleet.scenario import read_scenario
+        from kraft.fleet.library import find_scenario
 
-        path = Path(self.scenario)
-        if self.scenario in scenario_names() or not (path.suffix or path.exists()):
-            return named_scenario(self.scenario)
-        return read_scenario(path)
+        return find_scenario(self.scenario)
 
     def settings(self, scenario: FleetScenario, properties: str = "") -> FleetSettings:
         """Return the settings of the fleet."""
@@ -241,6 +242,17 @@ def fleet(
     )
 
 
+def parse_settings(texts: Sequence[str]) -> dict[str, str]:
+    """Return the settings of ``--setting K=V``. Raises BadParameter for other forms."""
+    settings = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise typer.BadParameter(f"{text!r} is not of the form K=V", param_hint="--setting")
+        settings[name.strip()] = value.strip()
+    return settings
+
+
 def print_scenarios(*, as_json: bool) -> None:
     """Print the names and descriptions of the library's scenarios."""
     from kraft.cli.output import Output
@@ -254,12 +266,17 @@ def print_scenarios(*, as_json: bool) -> None:
     out.table("scenarios", ("Name", "Description"), rows)
 
 
-def run_request(request: FleetRequest, *, as_json: bool) -> None:
-    """Run a fleet with its progress; print the report. Exit code 4: the check found a problem."""
+def run_request(request: FleetRequest, *, as_json: bool, until_stdin_closes: bool = False) -> None:
+    """Run a fleet with its progress; print the report. Exit code 4: the check found a problem.
+
+    With ``until_stdin_closes`` the end of standard input ends the run as Ctrl-C does.
+    """
     from kraft.fleet.launch import FleetView, run_fleet
 
     for number in _INTERRUPTS:
         signal.signal(number, signal.default_int_handler)
+    if until_stdin_closes:
+        threading.Thread(target=_interrupt_when_stdin_closes, daemon=True).start()
     view = FleetView()
     try:
         with _progress(view):
@@ -275,9 +292,22 @@ def run_request(request: FleetRequest, *, as_json: bool) -> None:
         raise typer.Exit(FAILED)
 
 
+def _interrupt_when_stdin_closes() -> None:
+    """Send SIGTERM to this process once standard input ends; kill it if that takes too long."""
+    # Not sys.stdin: the interpreter waits for its lock at exit.
+    while os.read(0, 1 << 12):
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(_END_TIMEOUT_S)
+    # Controllers and light brokers end with the pipes of this process.
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
 def _note_step(name: str) -> None:
+    from kraft.fleet.texts import STEP_PREFIX
+
     if not sys.stderr.isatty():
-        print(f"step {name}", file=sys.stderr, flush=True)
+        print(f"{STEP_PREFIX}{name}", file=sys.stderr, flush=True)
 
 
 @contextmanager

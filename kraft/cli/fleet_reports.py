@@ -185,7 +185,7 @@ def fleet_scaling(
     if as_json:
         output.document(report.as_dict())
     else:
-        _show_scaling(output, report)
+        show_scaling(output, report)
         if html is not None:
             output.note(f"wrote {html}")
     _report_problems(output, [str(problem) for problem in report.problems], report.interrupted)
@@ -214,7 +214,8 @@ def _scaling(
         return scaling_on(session, directories, skip_bad_lines=skip_bad_lines)
 
 
-def _show_scaling(output: Output, report: ScalingReport) -> None:
+def show_scaling(output: Output, report: ScalingReport) -> None:
+    """Print the laws as a table, and the reasons why measures have none as notes."""
     from kraft.fleet.scaling_page import growth_text, knee_text
 
     output.table(

@@ -212,6 +212,13 @@ def fleet(
             show_default=False,
         ),
     ] = None,
+    until_stdin_closes: Annotated[
+        bool,
+        typer.Option(
+            "--until-stdin-closes",
+            help="Also end the run when standard input ends, for programs that start runs.",
+        ),
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Start a quorum, run a cluster of light brokers against it, and measure its controllers.
@@ -226,18 +233,12 @@ def fleet(
 
       kraft lab fleet --quorum kafka --kafka-home /opt/kafka --scenario rack-loss --json
     """  # noqa: E501  (help joins no lines: each paragraph is one)
-    from kraft.cli.fleet import print_scenarios, run_request
+    from kraft.cli.fleet import parse_settings, print_scenarios, run_request
     from kraft.fleet.launch import FleetRequest
 
     if options.list_scenarios:
         print_scenarios(as_json=as_json)
         return
-    settings = {}
-    for text in setting or []:
-        name, equals, value = text.partition("=")
-        if not equals:
-            raise typer.BadParameter(f"{text!r} is not of the form K=V", param_hint="--setting")
-        settings[name.strip()] = value.strip()
     scenario = options.read_scenario()
     run_request(
         FleetRequest(
@@ -249,9 +250,10 @@ def fleet(
             controllers=controllers,
             kafka_home=kafka_home,
             heap=heap,
-            quorum_settings=settings,
+            quorum_settings=parse_settings(setting or []),
         ),
         as_json=as_json,
+        until_stdin_closes=until_stdin_closes,
     )
 
 

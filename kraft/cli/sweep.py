@@ -1,15 +1,16 @@
-"""``kraft sweep``: evaluate every outage of a cluster, or simulate very many clusters."""
+"""``kraft sweep``: every outage of a cluster, many simulated clusters, many runs of the fleet."""
 
 from __future__ import annotations
 
 import typer
 
 from kraft.cli.exit_codes import EPILOG
+from kraft.cli.sweep_fleet import fleet
 from kraft.cli.sweep_outages import outages
 from kraft.cli.sweep_simulate import simulate
 
 app = typer.Typer(
-    help="Evaluate every outage of a cluster, or simulate very many clusters.",
+    help="Evaluate every outage of a cluster, simulate very many, or run the fleet at many sizes.",
     no_args_is_help=True,
     add_completion=False,
     epilog=EPILOG,
@@ -18,8 +19,9 @@ app = typer.Typer(
 
 @app.callback()
 def _sweep() -> None:
-    """Evaluate every outage of a cluster, or simulate very many clusters."""
+    """Evaluate every outage of a cluster, simulate very many, or run the fleet at many sizes."""
 
 
 app.command("outages", epilog=EPILOG)(outages)
 app.command("simulate", epilog=EPILOG)(simulate)
+app.command("fleet", epilog=EPILOG)(fleet)

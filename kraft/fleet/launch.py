@@ -25,7 +25,7 @@ from kraft.fleet.fleet import Fleet, FleetSettings
 from kraft.fleet.limits import FleetNeeds, check_limits
 from kraft.fleet.measures import percentile
 from kraft.fleet.own_cost import CopyFloor, OwnShare, StepUse, copy_floors, own_shares
-from kraft.fleet.own_quorum import KafkaQuorum, OwnQuorum
+from kraft.fleet.own_quorum import KafkaQuorum, OwnQuorum, kafka_jars, kafka_java
 from kraft.fleet.run import Conservation, FleetRunner
 from kraft.fleet.sampler import Sampler
 from kraft.fleet.samples import listening_processes
@@ -184,7 +184,8 @@ def run_fleet(
     the quorum's client.
     """
     view = view or FleetView()
-    _check_request(request)
+    check_request(request)
+    check_machine(request)
     with ExitStack() as stack:
         home = stack.enter_context(_directory(request.out))
         quorum = None
@@ -267,7 +268,8 @@ def run_fleet(
         )
 
 
-def _check_request(request: FleetRequest) -> None:
+def check_request(request: FleetRequest) -> None:
+    """Raise InvalidConfigError or InvalidRequestError for a run that no machine can carry out."""
     settings = request.settings
     for name in ("brokers", "processes", "racks", "regions", "directories"):
         if getattr(settings, name) < 1:
@@ -287,7 +289,7 @@ def _check_request(request: FleetRequest) -> None:
             f"scenario {request.scenario.name} stops controllers: run it with a quorum of its own "
             "(kraft lab fleet)"
         )
-    own = 0 if request.bootstrap_controllers else request.controllers
+    own = _own_controllers(request)
     if request.scenario.needs_own_quorum and own < _MAJORITY_AFTER_LOSS:
         raise InvalidRequestError(
             f"scenario {request.scenario.name} stops a controller: {own} controllers have no "
@@ -301,16 +303,34 @@ def _check_request(request: FleetRequest) -> None:
                 "--state"
             )
         check_state_directory(request.state)
+
+
+def check_machine(request: FleetRequest, *, runs_at_once: int = 1) -> None:
+    """Raise InvalidConfigError where this machine cannot carry out so many of this run at a time.
+
+    Also raises MissingJavaError where Apache Kafka's controllers cannot start.
+    """
+    own = _own_controllers(request)
+    is_kafka = own > 0 and request.quorum == "kafka"
+    if is_kafka:
+        kafka_jars(request.kafka_home)
+        kafka_java()
     check_limits(
         FleetNeeds(
-            settings.brokers,
+            request.settings.brokers,
             request.partitions,
-            settings.processes,
+            request.settings.processes,
             own,
-            request.heap if request.quorum == "kafka" else "",
+            request.heap if is_kafka else "",
+            runs_at_once,
         ),
         request.out or Path(tempfile.gettempdir()),
     )
+
+
+def _own_controllers(request: FleetRequest) -> int:
+    """Return how many controllers the run starts."""
+    return 0 if request.bootstrap_controllers else request.controllers
 
 
 def _check_losses(scenario: FleetScenario, settings: FleetSettings) -> None:

@@ -6,10 +6,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from kraft.errors import InvalidConfigError
-from kraft.fleet.scenario import FleetScenario, parse_scenario
+from kraft.fleet.scenario import FleetScenario, parse_scenario, read_scenario
 
 _BEGIN: tuple[dict[str, Any], ...] = ({"do": "start"}, {"do": "create_topics"})
 
@@ -105,6 +106,14 @@ _SCENARIOS: Mapping[str, dict[str, Any]] = {
 def scenario_names() -> list[str]:
     """Return the names of the library, in the order of its page."""
     return list(_SCENARIOS)
+
+
+def find_scenario(text: str) -> FleetScenario:
+    """Return the scenario of a file, or of the library. Raises InvalidConfigError."""
+    path = Path(text)
+    if text in _SCENARIOS or not (path.suffix or path.exists()):
+        return named_scenario(text)
+    return read_scenario(path)
 
 
 def named_scenario(name: str) -> FleetScenario:

@@ -36,13 +36,17 @@ _PORT_SHARE = 0.8
 
 @dataclass(frozen=True, slots=True)
 class FleetNeeds:
-    """The size of a run. ``own_controllers``: those that the run starts; ``heap``: Java's."""
+    """The size of a run. ``own_controllers``: those that the run starts; ``heap``: Java's.
+
+    ``runs`` of this size are on the machine at a time.
+    """
 
     brokers: int
     partitions: int
     processes: int
     own_controllers: int = 0
     heap: str = ""
+    runs: int = 1
 
 
 def check_limits(needs: FleetNeeds, directory: Path) -> None:
@@ -58,8 +62,9 @@ def check_limits(needs: FleetNeeds, directory: Path) -> None:
         if each
     ]
     if problems:
+        times = f" in each of {needs.runs} runs at a time" if needs.runs > 1 else ""
         raise InvalidConfigError(
-            f"{needs.brokers} brokers and {needs.partitions} partitions do not fit on this "
+            f"{needs.brokers} brokers and {needs.partitions} partitions{times} do not fit on this "
             "machine: " + "; ".join(problems)
         )
 
@@ -111,6 +116,7 @@ def _memory(needs: FleetNeeds) -> str:
     if needs.heap:
         controller = int(heap_bytes(needs.heap) * 1.3)
     needed += needs.own_controllers * controller
+    needed *= needs.runs
     if needed <= available:
         return ""
     return f"they need {_gib(needed)} of memory, and {_gib(available)} is available"
@@ -122,7 +128,8 @@ def _disk(needs: FleetNeeds, directory: Path) -> str:
     while not directory.exists():
         directory = directory.parent
     free = shutil.disk_usage(directory).free
-    needed = needs.own_controllers * (_DISK_BYTES + needs.partitions * _DISK_PARTITION_BYTES)
+    controller = _DISK_BYTES + needs.partitions * _DISK_PARTITION_BYTES
+    needed = needs.runs * needs.own_controllers * controller
     if needed <= free:
         return ""
     return f"they write up to {_gib(needed)}, and {directory} has {_gib(free)} free (--out)"

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import MISSING, Field, dataclass, field, fields
+from dataclasses import MISSING, Field, asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -271,6 +271,16 @@ def parse_scenario(given: Any, source: str) -> FleetScenario:
     if not isinstance(parsed[0], Start):
         raise InvalidConfigError(f"{source}: step 1 is {parsed[0].do!r}: begin with 'start'")
     return FleetScenario(name, str(given.get("description", "")), _named(parsed), seed)
+
+
+def scenario_document(scenario: FleetScenario) -> dict[str, Any]:
+    """Return a scenario as the mapping of a scenario file, every field of each step written out."""
+    document: dict[str, Any] = {
+        "name": scenario.name,
+        "description": scenario.description,
+        "steps": [{"do": step.do, **asdict(step)} for step in scenario.steps],
+    }
+    return document if scenario.seed is None else {**document, "seed": scenario.seed}
 
 
 def _named(steps: tuple[Step, ...]) -> tuple[Step, ...]:

@@ -1,8 +1,13 @@
-"""Values of a run as texts with units, for tables, pages and the terminal."""
+"""Values of a run as texts with units, for tables, pages and the terminal; numbers from texts."""
 
 from __future__ import annotations
 
 import math
+
+from kraft.errors import InvalidArgumentError
+
+#: Begins the line of each step that ``kraft fleet`` writes to a standard error without a terminal.
+STEP_PREFIX = "step "
 
 _SCALES: dict[str, tuple[tuple[float, str], ...]] = {
     "bytes": ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"), (1, "B")),
@@ -43,3 +48,22 @@ def number_text(value: float, *, digits: int = 3) -> str:
 def ratio_text(ratio: float | None) -> str:
     """Return a ratio as ``x1.25``; ``-`` for None."""
     return "-" if ratio is None else f"x{number_text(ratio)}"
+
+
+def parse_numbers(text: str, what: str, low: int, high: int) -> tuple[int, ...]:
+    """Return the numbers of ``100,1_000``, ascending; ``what`` names one of them in errors.
+
+    Raises InvalidArgumentError for other texts, for numbers beyond ``low`` to ``high``, and for one
+    that is named twice.
+    """
+    numbers = []
+    for one in text.split(","):
+        digits = one.strip().replace("_", "")
+        if not digits.isascii() or not digits.isdigit() or not low <= int(digits) <= high:
+            raise InvalidArgumentError(
+                f"{one.strip()!r} is no {what}: give {low} to {high}, several separated by commas"
+            )
+        numbers.append(int(digits))
+    if len(set(numbers)) < len(numbers):
+        raise InvalidArgumentError(f"a {what} is named twice in {text!r}")
+    return tuple(sorted(numbers))

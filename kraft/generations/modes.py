@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from kraft.errors import InvalidArgumentError
+from kraft.fleet.texts import parse_numbers
 from kraft.zookeeper.settings import ZkEra
 
 _MILLION = 1_000_000
@@ -102,18 +103,7 @@ def parse_modes(text: str) -> tuple[Mode, ...]:
 
 def parse_sizes(text: str) -> tuple[int, ...]:
     """Return the numbers of partitions of ``100,1000``, ascending. Raises InvalidArgumentError."""
-    sizes = []
-    for one in text.split(","):
-        digits = one.strip().replace("_", "")
-        if not digits.isascii() or not digits.isdigit() or not 0 < int(digits) <= 10 * _MILLION:
-            raise InvalidArgumentError(
-                f"{one.strip()!r} is no number of partitions: give 1 to {10 * _MILLION}, several "
-                "separated by commas"
-            )
-        sizes.append(int(digits))
-    if len(set(sizes)) < len(sizes):
-        raise InvalidArgumentError(f"a number of partitions is named twice in {text!r}")
-    return tuple(sorted(sizes))
+    return parse_numbers(text, "number of partitions", 1, 10 * _MILLION)
 
 
 def parse_homes(texts: Sequence[str]) -> dict[str, str]:

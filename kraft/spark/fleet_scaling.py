@@ -52,7 +52,16 @@ def scaling_on(
         problems = [TraceProblem(*row) for row in rows.orderBy("path", "line").collect()]
     # A problem without a line is a run that was left out.
     runs = len(paths) - sum(problem.line == 0 for problem in problems)
-    measures = reader.option("table", "measures").load(paths)
+    return scaling_of_measures(reader.option("table", "measures").load(paths), runs, problems)
+
+
+def scaling_of_measures(
+    measures: DataFrame, runs: int, problems: Sequence[TraceProblem] = ()
+) -> ScalingReport:
+    """Return the laws of a table of measures of so many runs.
+
+    Raises Spark's exceptions if a job fails.
+    """
     unfinished = measures.where(
         (F.col("name") == "step") & ~F.col("is_complete") & (F.col("step") != WHOLE_RUN)
     )

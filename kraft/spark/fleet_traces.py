@@ -105,22 +105,25 @@ class _FleetReader(DataSourceReader):
         for problem in problems:
             log.warning("omitted: %s", problem)
         if run is not None:
-            yield from self._batches(run)
+            yield from table_of_run(run, self._table, self._schema).to_batches(1 << 16)
 
-    def _batches(self, run: RecordedRun) -> Iterator[pa.RecordBatch]:
-        if self._table == "events":
-            found = run.trace.to_arrow()
-        elif self._table == "measures":
-            found = _measures(run)
-        else:
-            found = _description(run)
-        arrays = [
-            found[field.name].cast(field.type)
-            if field.name in found.column_names
-            else pa.repeat(pa.scalar(getattr(run.info, field.name), field.type), len(found))
-            for field in self._schema
-        ]
-        yield from pa.Table.from_arrays(arrays, schema=self._schema).to_batches(1 << 16)
+
+def table_of_run(run: RecordedRun, table: str, schema: pa.Schema | None = None) -> pa.Table:
+    """Return the rows of a run in one of `TABLES` but ``problems``; ``schema`` selects columns."""
+    if table == "events":
+        found = run.trace.to_arrow()
+    elif table == "measures":
+        found = _measures(run)
+    else:
+        found = _description(run)
+    wanted = arrow_schema(TABLES[table], TABLES[table]) if schema is None else schema
+    arrays = [
+        found[field.name].cast(field.type)
+        if field.name in found.column_names
+        else pa.repeat(pa.scalar(getattr(run.info, field.name), field.type), len(found))
+        for field in wanted
+    ]
+    return pa.Table.from_arrays(arrays, schema=wanted)
 
 
 def _table_of(options: Mapping[str, str]) -> str:

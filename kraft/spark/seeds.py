@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
-from uuid import uuid4
 
 from kraft.simulation.replays import CONTROLLERS, QUORUM, SimulationKind
 from kraft.simulation.seeds import (
@@ -25,6 +24,7 @@ from kraft.simulation.seeds import (
     shrink_failure,
     tasks,
 )
+from kraft.spark.tasks import collect_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -96,7 +96,7 @@ def _run_wave(
                 yield pa.RecordBatch.from_pylist([row])
 
     summary = SeedSummary(kind)
-    for row in _collect(spark, len(wave), run, _SUMMARY):
+    for row in collect_rows(spark, len(wave), run, _SUMMARY):
         summary.add(_summary_of(row, kind))
     if summary.seeds != sum(map(len, wave)):
         raise AssertionError(f"{summary.seeds} of {sum(map(len, wave))} seeds were run")
@@ -118,27 +118,14 @@ def shrink_on_spark(spark: SparkSession, replays: Sequence[str]) -> list[ShrunkF
                 text = None if found is None else json.dumps(found)
                 yield pa.RecordBatch.from_pylist([{"replay": given[index], "finding": text}])
 
-    found = {row["replay"]: row["finding"] for row in _collect(spark, len(given), run, _FINDING)}
+    found = {
+        row["replay"]: row["finding"] for row in collect_rows(spark, len(given), run, _FINDING)
+    }
     lost = [replay for replay in given if found[replay] is None]
     if lost:
         # A seed always produces the same history, so the executors run another version of kraft.
         raise AssertionError(f"{', '.join(lost)}: failed when swept, and does not fail again")
     return [_finding_of(found[replay]) for replay in given]
-
-
-def _collect(spark: SparkSession, count: int, run: Any, schema: str) -> list[dict[str, Any]]:
-    """Return the rows of ``count`` tasks; an interrupt cancels them."""
-    tag = f"kraft-seeds-{uuid4().hex}"
-    spark.addTag(tag)
-    try:
-        frame = spark.range(0, count, 1, count).mapInArrow(run, schema)
-        rows: list[dict[str, Any]] = frame.toArrow().to_pylist()
-        return rows
-    except KeyboardInterrupt:
-        spark.interruptTag(tag)
-        raise
-    finally:
-        spark.removeTag(tag)
 
 
 def _row_of(seeds: range, summary: SeedSummary) -> dict[str, Any]:

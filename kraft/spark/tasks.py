@@ -1,4 +1,7 @@
-"""Run tasks of `kraft.regression` in Spark's workers."""
+"""Run Python functions as tasks in Spark's workers.
+
+`SparkTasks` is the task runner of `kraft.regression`; `collect_rows` runs the tasks of sweeps.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,8 @@ import pickle
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Any, TypeVar
+from uuid import uuid4
 
 import pyarrow as pa
 from py4j.protocol import Py4JError
@@ -22,6 +26,12 @@ Result = TypeVar("Result")
 #: Minimum number of Spark tasks, which balances the cores; each task has a start-up cost.
 _LEAST_TASKS = 16
 _PROGRESS_S = 0.25
+#: What `SparkContext.setJobGroup` sets for this thread.
+_GROUP_PROPERTIES = (
+    "spark.jobGroup.id",
+    "spark.job.description",
+    "spark.job.interruptOnCancel",
+)
 
 
 class SparkTasks:
@@ -86,3 +96,34 @@ def _reporting_progress(spark: SparkSession, on_progress: Progress) -> Iterator[
     finally:
         is_over.set()
         watcher.join()
+
+
+def collect_rows(
+    spark: SparkSession,
+    count: int,
+    run: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]],
+    schema: str,
+    *,
+    group: str | None = None,
+) -> list[dict[str, Any]]:
+    """Return the rows of ``count`` tasks, each of which gets its number; an interrupt cancels them.
+
+    ``group`` is a job group by which another thread may cancel them (`SparkContext.cancelJobGroup`;
+    Spark 4.3 ignores `SparkSession.interruptTag` for these jobs). Raises Spark's exceptions if the
+    job fails.
+    """
+    context = spark.sparkContext
+    group = group or f"kraft-{uuid4().hex}"
+    before: dict[str, Any] = {name: context.getLocalProperty(name) for name in _GROUP_PROPERTIES}
+    context.setJobGroup(group, group)
+    try:
+        rows: list[dict[str, Any]] = (
+            spark.range(0, count, 1, count).mapInArrow(run, schema).toArrow().to_pylist()
+        )
+        return rows
+    except KeyboardInterrupt:
+        context.cancelJobGroup(group)
+        raise
+    finally:
+        for name, value in before.items():
+            context.setLocalProperty(name, value)
