@@ -24,7 +24,7 @@ SCENARIO = {
     "steps": [
         {"do": "start", "spread_s": 0.0},
         {"do": "create_topics"},
-        {"do": "steady", "seconds": 2.0, "markers": 2},
+        {"do": "steady", "seconds": 5.0, "markers": 2},
     ],
 }
 
