@@ -1,4 +1,4 @@
-"""Spark with one thread, two threads and a cluster has bit-identical findings on equal histories.
+"""Spark on a cluster: the findings of one thread, and sweeps whose executors share no files.
 
 The cluster is a standalone Spark cluster: a master and two workers, processes on loopback, from the
 jars in PySpark.
@@ -20,21 +20,14 @@ from typing import Any
 import pytest
 
 from kraft.errors import MissingJavaError
+from tests.harness.recorded_fleet import RECORDED, ROOT
 
 pytest.importorskip("pyspark", reason="needs PySpark: pip install 'kraft[spark]'")
 
 from kraft.java import find_java
 
-#: A program that analyses the same points with each Spark master in turn, in one JVM, and prints
-#: the findings of each as JSON.
-_ANALYSE = """
-import json, sys
-from kraft.regression.json_report import as_json
-from kraft.regression.settings import AnalysisSettings
-from kraft.spark.analysis import analyse
-from kraft.spark.session import close_session, open_session
-
-points, *masters = sys.argv[1:]
+#: Settings of executors that the cluster's small workers can start.
+_CONFIG = """
 config = {
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
     "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
@@ -45,16 +38,50 @@ config = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.sql.shuffle.partitions": "3",
 }
+"""
+#: A program that carries out a sweep of generated runs, and prints the runs in their order with
+#: their machines and outcomes as JSON.
+_SWEEP = f"""
+import json, sys
+from pathlib import Path
+from kraft.fleet.library import named_scenario
+from kraft.fleet.sweep_grid import SweepSettings, grid
+from kraft.spark.fleet_sweep import carry_out_runs
+from kraft.spark.session import close_session, open_session
+{_CONFIG}
+master, work, root, *program = sys.argv[1:]
+# The executors' directory is another one, and another kraft may be installed.
+config["spark.executorEnv.PYTHONPATH"] = root
+settings = SweepSettings(named_scenario("start"), quorum_settings={{"fail.brokers": "20"}})
+ended = []
+spark = open_session(master=master, memory="512m", config=config)
+runs = grid("10,20,40", "100", "0", "kraft")
+carry_out_runs(spark, runs, settings, ended.append, work=Path(work), program=program)
+close_session(spark)
+json.dump([[each.run.name, each.outcome, each.reason, sorted(each.files)] for each in ended],
+          sys.stdout)
+"""
+#: A program that analyses the same points with each Spark master in turn, in one JVM, and prints
+#: the findings of each as JSON.
+_ANALYSE = f"""
+import json, sys
+from kraft.regression.json_report import as_json
+from kraft.regression.settings import AnalysisSettings
+from kraft.spark.analysis import analyse
+from kraft.spark.session import close_session, open_session
+
+points, *masters = sys.argv[1:]
+{_CONFIG}
 results = []
 for master in masters:
     spark = open_session(master=master, memory="512m", config=config)
     settings = AnalysisSettings(bootstrap_samples=200)
     found = analyse(spark.read.parquet(points), settings, kept_runs=80)
     executors = len(spark.sparkContext._jsc.sc().statusTracker().getExecutorInfos()) - 1
-    histories = {
+    histories = {{
         each.key.benchmark: each.series.value.tolist() for each in found.series if each.series
-    }
-    results.append({"found": as_json(found), "histories": histories, "executors": executors})
+    }}
+    results.append({{"found": as_json(found), "histories": histories, "executors": executors}})
     spark.stop()
 close_session(spark)
 json.dump(results, sys.stdout)
@@ -107,9 +134,10 @@ def _wait_for(words: str, log: Path, process: subprocess.Popen[bytes]) -> str:
     return said
 
 
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[str]:
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Yield the master's address, once two workers have joined it."""
+    tmp_path = tmp_path_factory.mktemp("cluster")
     try:
         find_java()
     except MissingJavaError as error:
@@ -154,16 +182,17 @@ def _write_points(path: Path) -> None:
         )
 
 
-def _analysed(points: Path, *masters: str) -> list[dict[str, Any]]:
+def _printed(program: str, *arguments: str) -> list[Any]:
+    """Return what a program prints as JSON."""
     done = subprocess.run(
-        [sys.executable, "-c", _ANALYSE, str(points), *masters],
+        [sys.executable, "-c", program, *arguments],
         capture_output=True,
         text=True,
         timeout=400,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    results: list[dict[str, Any]] = json.loads(done.stdout)
+    results: list[Any] = json.loads(done.stdout)
     return results
 
 
@@ -172,9 +201,29 @@ def test_the_same_findings_on_one_thread_on_two_and_on_a_cluster(
     cluster: str, tmp_path: Path
 ) -> None:
     _write_points(tmp_path / "points")
-    one, two, many = _analysed(tmp_path / "points", "local[1]", "local[2]", cluster)
+    one, two, many = _printed(_ANALYSE, str(tmp_path / "points"), "local[1]", "local[2]", cluster)
     assert [each.pop("executors") for each in (one, two, many)] == [0, 0, 2]
     assert one["found"]["summary"]["changed"] == 2
     assert one["histories"].keys() == {"slower", "faster"}
     assert two == one
     assert many == one
+
+
+@pytest.mark.spark
+def test_executors_carry_out_a_sweep_one_run_at_a_time_on_a_machine(
+    cluster: str, tmp_path: Path
+) -> None:
+    """Both executors are on this machine: one waits for the slot while the other has it."""
+    ended = _printed(_SWEEP, cluster, str(tmp_path), str(ROOT), *RECORDED)
+    assert sorted(name for name, *_ in ended) == sorted(
+        f"kraft-b{brokers}-p100-s0" for brokers in (10, 20, 40)
+    )
+    for name, outcome, reason, files in ended:
+        if "-b20-" in name:
+            assert (outcome, reason) == ("failed", "6 brokers do not fit on this machine")
+        else:
+            assert (outcome, reason) == ("finished", ""), name
+            assert files == ["benchmark.json", "report.json", "run.json", "trace.jsonl"]
+    # No run is left, and no second slot was used.
+    (home,) = tmp_path.iterdir()
+    assert [path.name for path in home.iterdir()] == ["slot-0.lock"]
