@@ -212,7 +212,7 @@ def fleet(
 
       kraft fleet --bootstrap-controllers localhost:20001 --brokers 1000 --partitions 1000000 --scenario rack-loss --out rack-loss
 
-      kraft fleet --bootstrap-controllers localhost:20001 --brokers 1000 --scenario start --state fleet-state
+      kraft fleet --bootstrap-controllers localhost:20001 --brokers 1000 --scenario start-again --state fleet-state
 
       kraft fleet --list-scenarios
     """  # noqa: E501  (help joins no lines: each paragraph is one)
@@ -397,9 +397,17 @@ def _print_report(report: FleetReport, request: FleetRequest, *, as_json: bool) 
             fields[f"Up and unfenced, {step}"] = (
                 f"{run.brokers} brokers after {max(values) / 1000:.2f} s"
             )
+        if name == "in_sync_everywhere":
+            fields[f"In sync everywhere, {step}"] = f"after {max(values) / 1000:.2f} s"
     if report.loaded_offset is not None:
         fields["Started from"] = (
             f"the snapshot at offset {report.loaded_offset}, loaded once by each process"
+        )
+    if report.catch_up is not None:
+        missed = report.catch_up
+        fields["Caught up"] = (
+            f"{missed.bytes} bytes of the log behind the snapshot, to offset {missed.offset}, in "
+            f"{missed.seconds:.2f} s: fetched once by each process, for all of its brokers"
         )
     if report.saved_offset is not None:
         fields["State"] = f"{request.state} has a snapshot of each process for the next run"

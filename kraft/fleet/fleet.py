@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from kraft.errors import InvalidConfigError, KraftError, StorageError
 from kraft.fleet.fleet_process import FleetProcess
@@ -140,6 +140,20 @@ class Loss:
         return self.everywhere.keys() >= self.watching
 
 
+class CatchUp(NamedTuple):
+    """How a fleet that starts again got the log that it missed, once in each process.
+
+    ``bytes`` is what the processes fetched behind their snapshots, ``offset`` the lowest end.
+    """
+
+    seconds: float
+    bytes: int
+    offset: int
+
+    def as_dict(self) -> dict[str, float]:
+        return {"seconds": self.seconds, "bytes": self.bytes, "offset": self.offset}
+
+
 class Fleet:
     """The processes of the fleet. A context manager that ends them."""
 
@@ -156,6 +170,7 @@ class Fleet:
         self.settings = settings
         self.trace = trace
         self._state = state
+        self._has_caught_up = False
         self._cluster_id = cluster_id
         self._lock = threading.RLock()
         self._fault = ""
@@ -163,6 +178,8 @@ class Fleet:
         self._token = 0
         #: Brokers that the active controller has unfenced in their present run.
         self.unfenced: set[int] = set()
+        #: Brokers that have applied their own registration in their present run.
+        self.caught_up: set[int] = set()
         self.down: set[int] = set(settings.broker_ids)
         #: The last statistics of each process.
         self.statistics: dict[int, dict[str, Any]] = {}
@@ -289,6 +306,9 @@ class Fleet:
             if line["value"] in self._epochs:
                 return
             self._epochs.add(line["value"])
+        elif name == "broker_caught_up":
+            if broker not in self.down:
+                self.caught_up.add(broker)
         elif name == "broker_unfenced":
             if broker not in self.down:
                 self.unfenced.add(broker)
@@ -355,10 +375,31 @@ class Fleet:
             if own:
                 process.send(brokers=own, **command)
 
-    def start(self, ids: Iterable[int], spread_s: float, at_once: int = 0) -> None:
+    def catch_up(self, timeout_s: float) -> CatchUp | None:
+        """Let each process load its snapshot and fetch the log behind it, before any broker starts.
+
+        Returns None where there are no snapshots, or the processes have done so before.
+        """
+        if self._state is None or self._has_caught_up:
+            return None
+        self._has_caught_up = True
+        begun_s = time.monotonic()
+        # All of them, before any broker starts: the changes that a start causes are then not part
+        # of what another process still has to fetch.
+        replies = self._ask("catch_up", self.processes, timeout_s).values()
+        return CatchUp(
+            time.monotonic() - begun_s,
+            sum(each["bytes"] for each in replies),
+            min(each["offset"] for each in replies),
+        )
+
+    def start(
+        self, ids: Iterable[int], spread_s: float, at_once: int = 0, *, is_held: bool = False
+    ) -> None:
         """Start brokers that are down, within ``spread_s``.
 
-        At most ``at_once`` of them wait to be unfenced at a time (0: any number).
+        At most ``at_once`` of them wait to be unfenced at a time (0: any number). Held ones stay
+        fenced until `release`.
         """
         started = sorted(self.down & set(ids))
         with self._lock:
@@ -369,8 +410,13 @@ class Fleet:
                     self._lost_at.pop(id, None)
             self.down -= set(started)
             self.unfenced -= set(started)
+            self.caught_up -= set(started)
         limit = -(-at_once // len(self.processes))
-        self._send(started, do="start", spread_ms=spread_s * 1000, at_once=limit)
+        self._send(started, do="start", spread_ms=spread_s * 1000, at_once=limit, is_held=is_held)
+
+    def release(self, ids: Collection[int]) -> None:
+        """Let held brokers ask to be unfenced."""
+        self._send(ids, do="release")
 
     def kill(self, ids: Sequence[int]) -> Loss:
         """Kill brokers; return what becomes of their partitions."""
@@ -435,17 +481,21 @@ class Fleet:
         (reply,) = self._ask("out_of_sync", self.watching[:1], timeout_s).values()
         return int(reply["value"])
 
-    def await_offset(self, offset: int, timeout_s: float) -> None:
-        """Wait until every process has applied the metadata up to ``offset``."""
+    def await_offset(self, offset: int, timeout_s: float, *, everywhere: bool = False) -> None:
+        """Wait until every process has applied the metadata up to ``offset``.
+
+        With ``everywhere``: until every broker that is in service has.
+        """
         deadline = time.monotonic() + timeout_s
+        name, who = ("slowest", "slowest brokers") if everywhere else ("value", "processes")
         while True:
             replies = self._ask("offset", self.watching, timeout_s)
-            ends = [reply["value"] for reply in replies.values()]
+            ends = [reply[name] for reply in replies.values()]
             if min(ends, default=offset) >= offset:
                 return
             if time.monotonic() > deadline:
                 raise FleetTimeoutError(
-                    f"after {timeout_s:g} s the processes have applied the offsets {ends} of "
+                    f"after {timeout_s:g} s the {who} have applied the offsets {ends} of "
                     f"{offset}{delay_text(self.worst_delay_ms)}"
                 )
             self.pause(_POLL_S)

@@ -21,7 +21,7 @@ from typing import Any
 from kraft.admin.settings import AdminSettings, read_admin_settings
 from kraft.errors import InvalidConfigError, InvalidRequestError, StorageError
 from kraft.fleet.copy_rate import copy_rate
-from kraft.fleet.fleet import Fleet, FleetSettings
+from kraft.fleet.fleet import CatchUp, Fleet, FleetSettings
 from kraft.fleet.limits import FleetNeeds, check_limits
 from kraft.fleet.measures import percentile
 from kraft.fleet.own_cost import CopyFloor, OwnShare, StepUse, copy_floors, own_shares
@@ -84,6 +84,8 @@ class FleetReport:
     worst_delay_ms: float
     #: The offset of the snapshot with which the brokers began; None: without one.
     loaded_offset: int | None
+    #: How the processes got the log behind it; None: without a snapshot.
+    catch_up: CatchUp | None
     #: The offset of the snapshot that they keep for the next run; None: they keep none.
     saved_offset: int | None
     #: What the fleet itself used in each step.
@@ -122,6 +124,7 @@ class FleetReport:
             "decodedBytes": self.decoded_bytes,
             "fleetDelayMs": self.worst_delay_ms,
             "loadedOffset": self.loaded_offset,
+            "sharedCatchUp": None if self.catch_up is None else self.catch_up.as_dict(),
             "savedOffset": self.saved_offset,
             "ownUse": [each.as_dict() for each in self.uses],
             "ownShares": [each.as_dict() for each in self.own_shares],
@@ -262,6 +265,7 @@ def run_fleet(
             outcomes,
             fleet.worst_delay_ms,
             None if state is None else state.offset,
+            runner.catch_up,
             None if saved is None else saved.offset,
             tuple(runner.uses),
             bytes_per_s,

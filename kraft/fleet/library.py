@@ -23,6 +23,11 @@ _SCENARIOS: Mapping[str, dict[str, Any]] = {
         "description": "Start the brokers on an empty cluster.",
         "steps": [{"do": "start"}],
     },
+    "start-again": {
+        "description": "Start brokers that ran before (--state), together, until all replicas are "
+        "in sync.",
+        "steps": [{"do": "start", "together": True, "until_in_sync": True}],
+    },
     "create": {
         "description": "Start the brokers and create the partitions.",
         "steps": [*_BEGIN],

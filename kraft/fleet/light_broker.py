@@ -33,12 +33,11 @@ from kraft.errors import (
     KraftError,
     error_name,
 )
+from kraft.fleet.broker_context import BrokerContext
 from kraft.fleet.log_position import LogPosition
-from kraft.fleet.shared_metadata import LogPiece, SharedMetadata, SnapshotLoading
+from kraft.fleet.shared_metadata import LogPiece, SnapshotLoading
 from kraft.metadata.identifiers import random_uuid
-from kraft.network.authentication import ListenerSecurity
 from kraft.network.connections import Peer, PeerCall
-from kraft.network.throttled_log import ThrottledLog
 from kraft.protocol.api_versions import PeerVersions
 from kraft.protocol.broker_heartbeat import BROKER_HEARTBEAT, BrokerHeartbeatResponseData
 from kraft.protocol.broker_registration import (
@@ -90,25 +89,6 @@ _SNAPSHOT_GONE = frozenset({SNAPSHOT_NOT_FOUND, POSITION_OUT_OF_RANGE})
 
 
 @dataclass(slots=True)
-class BrokerContext:
-    """What the brokers of one process share.
-
-    ``report`` is called with the name of an event, the broker's id and a value or None; ``broken``
-    with the broker's id and an error after which it does not fetch any more.
-    """
-
-    loop: asyncio.AbstractEventLoop
-    cluster_id: str
-    bootstrap: tuple[Endpoint, ...]
-    security: ListenerSecurity
-    warnings: ThrottledLog
-    shared: SharedMetadata
-    report: Callable[[str, int, float | None], None]
-    broken: Callable[[int, Exception], None]
-    heartbeat_interval_ms: float = 2000.0
-
-
-@dataclass(slots=True)
 class _Download:
     """A snapshot that a broker downloads; ``loading`` is None where the state is known already."""
 
@@ -130,6 +110,8 @@ class LightBroker:
         self.position = LogPosition()
         self.session = LifecycleState(context.heartbeat_interval_ms)
         self.is_up = False
+        #: Whether it waits for `release` before it asks to be unfenced.
+        self.is_held = False
         #: Delay before each Fetch, for slow observers.
         self.fetch_delay_s = 0.0
         self._context = context
@@ -179,10 +161,14 @@ class LightBroker:
 
     # -- life and death
 
-    def start(self) -> None:
-        """Start a process of this broker: a new incarnation with the log of the one before."""
+    def start(self, *, is_held: bool = False) -> None:
+        """Start a process of this broker: a new incarnation with the log of the one before.
+
+        A held one stays fenced until `release`, as a broker that loads its partitions for long.
+        """
         assert not self.is_up, self
         self.is_up = True
+        self.is_held = is_held
         self._incarnation_id = random_uuid()
         self.session = LifecycleState(self._context.heartbeat_interval_ms)
         self._is_asking = self._is_unfenced = False
@@ -192,6 +178,13 @@ class LightBroker:
         self._leader_epoch = max(self._leader_epoch, self.position.last_epoch)
         self._fetch()
         self._schedule()
+
+    def release(self) -> None:
+        """Let a held broker ask to be unfenced, at once if it has caught up."""
+        self.is_held = False
+        if self.is_up and self.session.state is BrokerState.RECOVERY:
+            self.session.loaded()
+            self._schedule()
 
     def die(self) -> None:
         """Stop at once, as a killed process: its connections close and nothing is said."""
@@ -526,12 +519,15 @@ class LightBroker:
             self._context.report("heartbeat_late", self.id, late_ms)
         self._context.shared.counts.heartbeats += 1
         session = self.session
+        was_starting = session.state is BrokerState.STARTING
         was_recovering = session.state is BrokerState.RECOVERY
         session.beaten(response, now_ms)
+        if was_starting and session.state is not BrokerState.STARTING:
+            self._context.report("broker_caught_up", self.id, None)
         if session.state is BrokerState.SHUTTING_DOWN:
             self._stopped()
             return
-        if was_recovering and not session.is_loaded:
+        if was_recovering and not session.is_loaded and not self.is_held:
             # A light broker has no log to load; one of Kafka sends a heartbeat while it loads its.
             session.loaded()
         if session.state is BrokerState.RUNNING and not self._is_unfenced:

@@ -86,7 +86,9 @@ _TIMES = (_P50, _P99, _WORST)
 
 #: The statistics of each kind of event, in the order of reports.
 STATISTICS: dict[str, tuple[_Statistic, ...]] = {
+    "caught_up": _TIMES,
     "all_unfenced": _TIMES,
+    "in_sync_everywhere": _TIMES,
     "applied": _TIMES,
     "first_write": _TIMES,
     "fenced_after": _TIMES,
@@ -111,6 +113,7 @@ STATISTICS: dict[str, tuple[_Statistic, ...]] = {
     "observer_fetches": (_TOTAL,),
     "metadata_offset": (_TOTAL,),
     "broker_registered": (_COUNT,),
+    "broker_caught_up": (_COUNT,),
     "broker_unfenced": (_COUNT,),
     "broker_fenced": (_COUNT,),
     "broker_stopped": (_COUNT,),
@@ -119,7 +122,14 @@ STATISTICS: dict[str, tuple[_Statistic, ...]] = {
 
 #: Of these, a larger value is neither better nor worse: a comparison has no colour.
 NEUTRAL = frozenset(
-    {"broker_registered", "broker_unfenced", "broker_fenced", "broker_stopped", "heartbeats"}
+    {
+        "broker_registered",
+        "broker_caught_up",
+        "broker_unfenced",
+        "broker_fenced",
+        "broker_stopped",
+        "heartbeats",
+    }
 )
 
 

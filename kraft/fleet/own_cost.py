@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 #: Measures of a single change: it waits for the loop once, and for one piece to be applied.
 SINGLE_CHANGES = ("applied", "fenced_after")
 #: Measures that end with the last of many changes: at most all of the step's pieces delay them.
-MANY_CHANGES = ("all_unfenced", "decided", "applied_everywhere")
+MANY_CHANGES = ("all_unfenced", "in_sync_everywhere", "decided", "applied_everywhere")
 #: The share of a measure from which on the fleet's own part has to be subtracted.
 LARGE_SHARE = 0.2
 
@@ -252,12 +252,14 @@ def copy_floors(
     found = []
     for use in uses:
         everywhere = values.get((use.step, "applied_everywhere"))
-        unfenced = values.get((use.step, "all_unfenced"))
+        started = values.get((use.step, "in_sync_everywhere")) or values.get(
+            (use.step, "all_unfenced")
+        )
         fenced = values.get((use.step, "fenced_after"))
         if everywhere and fenced:
             seconds = (max(everywhere) - min(fenced)) / 1000
-        elif unfenced:
-            seconds = max(unfenced) / 1000
+        elif started:
+            seconds = max(started) / 1000
         else:
             seconds = sum(values.get((use.step, "step_ended"), ()))
         floor_s = use.received_bytes / bytes_per_s

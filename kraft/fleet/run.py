@@ -32,7 +32,7 @@ from kraft.errors import (
     KraftError,
 )
 from kraft.fleet import scenario as steps
-from kraft.fleet.fleet import Fleet, FleetTimeoutError, Loss
+from kraft.fleet.fleet import CatchUp, Fleet, FleetTimeoutError, Loss
 from kraft.fleet.own_cost import StepUse, step_use
 from kraft.fleet.own_quorum import OwnQuorum
 from kraft.fleet.partition_rules import table_digest
@@ -100,6 +100,8 @@ class FleetRunner:
         self._has_marker_topic = False
         #: What the fleet itself used in each step so far.
         self.uses: list[StepUse] = []
+        #: How brokers that start again got the log that they missed; None for others.
+        self.catch_up: CatchUp | None = None
 
     def run(self, scenario: FleetScenario) -> Conservation:
         """Carry out all steps; return what the check after them found."""
@@ -149,11 +151,40 @@ class FleetRunner:
 
     def _start(self, step: steps.Start) -> None:
         begun_s = time.monotonic()
-        self._fleet.start(self._fleet.settings.broker_ids, step.spread_s, step.at_once)
+        fleet, ids = self._fleet, self._fleet.settings.broker_ids
+
+        def note(name: str) -> None:
+            now = time.monotonic()
+            self._trace.event(name, value=(now - begun_s) * 1000, at_s=now)
+
+        caught_up = fleet.catch_up(step.timeout_s)
+        if caught_up is not None:
+            self.catch_up = caught_up
+            note("caught_up")
+        fleet.start(ids, step.spread_s, step.at_once, is_held=step.together)
+        if step.together:
+            self._await_caught_up(step.timeout_s)
+            fleet.release(ids)
         self._await_unfenced(step.timeout_s)
-        now = time.monotonic()
-        self._trace.event("all_unfenced", value=(now - begun_s) * 1000, at_s=now)
+        note("all_unfenced")
+        if step.until_in_sync:
+            self._await_in_sync(step.timeout_s)
+            fleet.await_offset(self._committed_offset(), step.timeout_s, everywhere=True)
+            note("in_sync_everywhere")
         self._create_marker_topic()
+
+    def _await_caught_up(self, timeout_s: float) -> None:
+        """Wait until every broker has applied its own registration."""
+        fleet = self._fleet
+        wanted = fleet.settings.brokers - len(fleet.down)
+        fleet.wait(
+            lambda: len(fleet.caught_up) >= wanted,
+            timeout_s,
+            lambda: (
+                f"{len(fleet.caught_up)} of {wanted} brokers have applied their registrations"
+                f"{self._failures()}"
+            ),
+        )
 
     def _await_unfenced(self, timeout_s: float) -> None:
         fleet = self._fleet
@@ -282,9 +313,12 @@ class FleetRunner:
 
     def _await_committed(self) -> None:
         """Wait until every process has applied what is committed now."""
+        self._fleet.await_offset(self._committed_offset(), _SETTLE_TIMEOUT_S)
+
+    def _committed_offset(self) -> int:
+        """Return the end of what the controllers have committed."""
         with self._client() as client:
-            committed = client.describe_quorum().high_watermark
-        self._fleet.await_offset(committed, _SETTLE_TIMEOUT_S)
+            return client.describe_quorum().high_watermark
 
     def _delete_topics(self, step: steps.DeleteTopics) -> None:
         count = round(len(self._topics) * step.share)

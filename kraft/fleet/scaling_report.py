@@ -22,6 +22,7 @@ DECIDED_BY_SCENARIO = frozenset(
     {
         "step",
         "broker_registered",
+        "broker_caught_up",
         "broker_unfenced",
         "broker_fenced",
         "broker_stopped",

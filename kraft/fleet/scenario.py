@@ -44,13 +44,18 @@ class Start(Step):
     """Start every broker that is down, within ``spread_s``; wait until all are unfenced.
 
     At most ``at_once`` brokers wait to be unfenced at a time (0: any number). A small number is
-    more commits, each of which all brokers fetch: for a thousand brokers it takes longer.
+    more commits, each of which all brokers fetch: for a thousand brokers it takes longer. With
+    ``together`` no broker asks to be unfenced before all have applied their registrations, as if
+    each loaded its partitions for as long as that takes. With ``until_in_sync`` the step goes on
+    until all replicas are in sync and every broker has applied that.
     """
 
     do: ClassVar[str] = "start"
     spread_s: float = _number(2.0, 0, 600)
     at_once: int = _number(0, 0, 100_000)
     timeout_s: float = _number(300.0, 1)
+    together: bool = False
+    until_in_sync: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -312,6 +317,10 @@ def _step(given: Any, where: str) -> Step:
             f"{where}: {kind.do} has no {_names(unknown)}; it has {', '.join(known)}"
         )
     step = kind(**{key: _value(known[key], value, where) for key, value in values.items()})
+    if isinstance(step, Start) and step.together and step.at_once:
+        raise InvalidConfigError(
+            f"{where}: start with together lets all brokers wait to be unfenced: leave out at_once"
+        )
     if isinstance(step, _Choice):
         chosen = [key for key in ("rack", "region", "brokers") if getattr(step, key)]
         least = 0 if isinstance(step, RollingRestart) else 1
@@ -330,7 +339,12 @@ def _value(rule: Field[Any], value: Any, where: str) -> Any:
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         value = float(value)
     if type(value) is not kind:
-        wanted = {int: "a whole number", float: "a number", str: "a text"}[kind]
+        wanted = {
+            int: "a whole number",
+            float: "a number",
+            str: "a text",
+            bool: "true or false",
+        }[kind]
         raise InvalidConfigError(f"{where}: {rule.name} is {value!r:.60}: give {wanted}")
     if kind is str and not value.isprintable():
         raise InvalidConfigError(f"{where}: {rule.name} is {value!r:.60}: give a printable text")

@@ -31,10 +31,13 @@ EVENTS: Mapping[str, str] = {
     "step_started": "",
     "step_ended": "seconds that the step took",
     "broker_registered": "",
+    "broker_caught_up": "",
     "broker_unfenced": "",
     "broker_fenced": "",
     "broker_stopped": "",
+    "caught_up": "ms until each process had its snapshot and the log behind it, once a process",
     "all_unfenced": "ms from the start of the brokers until all of them were unfenced",
+    "in_sync_everywhere": "ms from the start until all ISRs are complete, applied by every broker",
     "controller_elected": "epoch",
     "first_write": "ms from the fault to the first accepted write",
     "committed": "offset",
@@ -66,7 +69,9 @@ SAMPLES: Mapping[str, str] = {
 }
 #: Measures of benchmark.json in seconds: event -> (name, factor of its value).
 _MEASURES = {
+    "caught_up": "caught_up",
     "all_unfenced": "all_unfenced",
+    "in_sync_everywhere": "in_sync_everywhere",
     "applied": "propagation",
     "fenced_after": "fencing",
     "decided": "decided",

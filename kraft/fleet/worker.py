@@ -8,7 +8,8 @@ input closes, however its parent ends.
 
 Commands (``do``): ``start``, ``die``, ``stop`` (controlled), ``lag``, ``delay``, ``expect`` (time
 how a change of the marker topic reaches each broker), ``watch`` (the partitions of lost brokers),
-``out_of_sync``, ``offset``, ``digest``, ``use`` (the fleet's own cost so far), ``save`` (a
+``out_of_sync``, ``offset``, ``digest``, ``use`` (the fleet's own cost so far), ``catch_up`` (load
+the snapshot of an earlier run, and the log behind it), ``release`` (held brokers), ``save`` (a
 snapshot, for the next run) and ``end``.
 """
 
@@ -31,7 +32,8 @@ import numpy as np
 
 from kraft.admin.settings import read_admin_settings
 from kraft.errors import KraftError
-from kraft.fleet.light_broker import BrokerContext, LightBroker
+from kraft.fleet.broker_context import BrokerContext
+from kraft.fleet.light_broker import LightBroker
 from kraft.fleet.own_cost import ProcessCounts, Tally
 from kraft.fleet.partition_rules import (
     RowCount,
@@ -40,6 +42,7 @@ from kraft.fleet.partition_rules import (
     changed_rows,
     table_digest,
 )
+from kraft.fleet.process_observer import ProcessObserver, high_watermark_reached
 from kraft.fleet.shared_metadata import SharedMetadata
 from kraft.fleet.simulated_replicas import CATCH_UP_MS, LAG_MS, SimulatedReplicas
 from kraft.fleet.state_directory import SavedSnapshot, snapshot_path
@@ -153,8 +156,8 @@ class FleetWorker:
         self._lines: list[str] = []
         self._input = bytearray()
         self._tasks: set[asyncio.Task[None]] = set()
-        #: The loading of the plan's snapshot, from the first start of a broker on.
-        self._loading: asyncio.Task[None] | None = None
+        #: Fetches the log behind the plan's snapshot, while `_catch_up` runs.
+        self._observer: ProcessObserver | None = None
         #: How late the loop was at most since the last statistics: the fleet's own delay.
         self._delay_ms = 0.0
         #: How late the loop was each time that `probe` looked.
@@ -275,7 +278,19 @@ class FleetWorker:
         ids = command.get("brokers", [])
         match command["do"]:
             case "start":
-                self._run(self._start(ids, command["spread_ms"], command["at_once"]))
+                self._run(
+                    self._start(
+                        ids,
+                        command["spread_ms"],
+                        command["at_once"],
+                        is_held=command["is_held"],
+                    )
+                )
+            case "catch_up":
+                self._run(self._catch_up(command["token"]))
+            case "release":
+                for broker in self._chosen(ids):
+                    broker.release()
             case "die":
                 for broker in self._chosen(ids):
                     if broker.is_up:
@@ -300,7 +315,9 @@ class FleetWorker:
             case "out_of_sync":
                 self.say(reply=command["token"], value=self._out_of_sync.count)
             case "offset":
-                self.say(reply=command["token"], value=self.shared.next_offset)
+                applied = [each.applied_offset for each in self.brokers.values() if each.is_running]
+                offset = self.shared.next_offset
+                self.say(reply=command["token"], value=offset, slowest=min(applied, default=offset))
             case "digest":
                 self._write_statistics()
                 self.say(
@@ -346,22 +363,15 @@ class FleetWorker:
             waiting.discard(id)
         self._settle()
 
-    async def _start(self, ids: list[int], spread_ms: float, at_once: int) -> None:
+    async def _start(
+        self, ids: list[int], spread_ms: float, at_once: int, *, is_held: bool
+    ) -> None:
         """Start brokers one after the other within ``spread_ms``, or as soon as they may.
 
         At most ``at_once`` brokers of this process are up and not unfenced yet (0: any number).
         The first broker of the process loads the metadata; unless the plan is cold, the others
-        start with its log, as brokers that ran before. With a snapshot in the plan the process
-        loads that first.
+        start with its log, as brokers that ran before.
         """
-        if self._plan.snapshot is not None:
-            if self._loading is None:
-                self._loading = self._loop.create_task(self._load(*self._plan.snapshot))
-            try:
-                await self._loading
-            except (KraftError, OSError) as error:
-                self.say(unloaded=f"{self._plan.snapshot[0]}: {error}")
-                return
         brokers = [each for each in self._chosen(ids) if not each.is_up]
         begun = self._loop.time()
         for index, broker in enumerate(brokers):
@@ -372,7 +382,7 @@ class FleetWorker:
                 if first is not None:
                     broker.position = first.position.committed_copy()
             if not broker.is_up:
-                broker.start()
+                broker.start(is_held=is_held)
             due = begun + spread_ms / 1000 * (index + 1) / len(brokers)
             if due > self._loop.time():
                 await asyncio.sleep(due - self._loop.time())
@@ -383,11 +393,33 @@ class FleetWorker:
         if not running:
             return None
         first = max(running, key=lambda each: each.position.end_offset)
-        while first.is_up and not (
-            0 < first.position.high_watermark <= first.position.committed_offset
-        ):
-            await asyncio.sleep(_SWEEP_S / 10)
+        await high_watermark_reached(first)
         return first
+
+    async def _catch_up(self, token: int) -> None:
+        """Load the plan's snapshot, and fetch the log behind it once for all brokers here."""
+        assert self._plan.snapshot is not None
+        path, offset, epoch = self._plan.snapshot
+        try:
+            await self._load(path, offset, epoch)
+        except (KraftError, OSError) as error:
+            self.say(unloaded=f"{path}: {error}")
+            return
+        first, counts = next(iter(self.brokers.values())), self.shared.counts
+        observer = ProcessObserver(first.id, first.rack, first.directories, self._context)
+        observer.position.begin_at(offset, epoch)
+        self._observer = observer
+        observer.start()
+        await high_watermark_reached(observer)
+        observer.die()
+        self._observer = None
+        for broker in self.brokers.values():
+            broker.position = observer.position.committed_copy()
+        self.say(
+            reply=token,
+            offset=observer.position.committed_offset,
+            bytes=counts.received_bytes + counts.snapshot_bytes,
+        )
 
     async def _load(self, path: str, offset: int, epoch: int) -> None:
         """Load the snapshot that the brokers of this process have on their disks."""
@@ -398,8 +430,6 @@ class FleetWorker:
                 loading.add(part, size)
                 await asyncio.sleep(0)
         self.shared.finish_snapshot(loading)
-        for broker in self.brokers.values():
-            broker.position.begin_at(offset, epoch)
 
     async def _save(self, token: int, directory: Path) -> None:
         """Write a snapshot of the applied metadata, for brokers that start again."""
@@ -456,6 +486,8 @@ class FleetWorker:
             for broker in self.brokers.values():
                 if broker.is_up:
                     broker.check_time(now)
+            if self._observer is not None:
+                self._observer.check_time(now)
             if now - told >= _STATISTICS_S:
                 told = now
                 self._write_statistics()

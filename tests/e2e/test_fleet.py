@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,13 +11,16 @@ from typing import Any
 import pytest
 
 from kraft import open_metadata
+from kraft.admin.settings import read_admin_settings
 from kraft.fleet.fleet import FleetFaultError, FleetSettings
 from kraft.fleet.launch import FleetRequest, run_fleet
 from kraft.fleet.own_quorum import OwnQuorum
 from kraft.fleet.scenario import parse_scenario
 from kraft.fleet.traces import read_run
+from kraft.metadata.quorum_reader import read_metadata
+from kraft.network.quorum_client import QuorumClient
 from kraft.regression.results import read_run as read_results
-from tests.harness.commands import kraft
+from tests.harness.commands import eventually, kraft
 
 BROKERS, PARTITIONS = 50, 5000
 SIZE = ("--brokers", BROKERS, "--partitions", PARTITIONS, "--processes", 2)
@@ -162,11 +165,15 @@ def test_every_step_runs_while_the_logs_are_deleted_behind_snapshots(tmp_path: P
 
 @pytest.mark.timeout(400)
 def test_brokers_start_again_from_their_own_snapshot(tmp_path: Path) -> None:
-    """Two runs against one quorum; then one whose snapshot is damaged."""
+    """Two runs against one quorum, then one whose snapshot is damaged.
+
+    While the fleet is away the controller fences all brokers: each process fetches that once.
+    """
     steps = [{"do": "start", "spread_s": 0.0}, {"do": "create_topics"}]
     first = parse_scenario({"name": "create", "steps": steps}, "create")
-    again = parse_scenario({"name": "again", "steps": steps[:1]}, "again")
-    state = tmp_path / "state"
+    steps = [{"do": "start", "spread_s": 0.0, "together": True, "until_in_sync": True}]
+    again = parse_scenario({"name": "again", "steps": steps}, "again")
+    state, out = tmp_path / "state", tmp_path / "again"
     settings = FleetSettings(9, processes=2)
     with OwnQuorum(tmp_path / "quorum", 1, {"broker.session.timeout.ms": "3000"}) as quorum:
         request = FleetRequest(settings, 2000, first, quorum.bootstrap_controllers, state=state)
@@ -180,15 +187,34 @@ def test_brokers_start_again_from_their_own_snapshot(tmp_path: Path) -> None:
         assert len(open_metadata(path).partitions) == 2001
 
         log = next((tmp_path / "quorum").glob("*/data/__cluster_metadata-0/*.log"))
-        before = log.stat().st_size
-        returned = run_fleet(replace(request, scenario=again))
-        appended = log.stat().st_size - before
-        # What was there before the first run ended, at least 200,000 bytes, is not fetched again.
-        assert returned.received_bytes < 9 * (appended + 50_000)
+        saved = log.stat().st_size
+        address = read_admin_settings(quorum.bootstrap_controllers).bootstrap_controllers
+        with QuorumClient(address) as client:
+            eventually(lambda: all(each.fenced for each in read_metadata(client).brokers.values()))
+        missed = log.stat().st_size - saved
+        # Each of 2,000 partitions loses two members of its ISR, and its leader: three records.
+        assert missed > 2000 * 3 * 30
+        returned = run_fleet(replace(request, scenario=again, out=out))
+        appended = log.stat().st_size - saved - missed
+        # The log that was there when the first run ended is not fetched again.
+        assert returned.catch_up is not None
+        assert 2 * missed <= returned.catch_up.bytes < 2 * (missed + 50_000)
+        assert returned.received_bytes < returned.catch_up.bytes + 9 * (appended + 50_000)
         assert returned.conservation.problems == []
         assert returned.conservation.partitions == 2001
         assert returned.loaded_offset == created.saved_offset
-        assert returned.values["start", "all_unfenced"][0] > 0
+        times = [
+            returned.values["start", name][0]
+            for name in ("caught_up", "all_unfenced", "in_sync_everywhere")
+        ]
+        assert times == sorted(times)
+        assert created.catch_up is None
+        at_ms: dict[str, list[float]] = defaultdict(list)
+        for line in trace_of(out):
+            at_ms[line["name"]].append(line["at_ms"])
+        # The observer of a process registers no broker; all wait for the last one that catches up.
+        assert len(at_ms["broker_registered"]) == len(at_ms["broker_caught_up"]) == 9
+        assert max(at_ms["broker_caught_up"]) <= min(at_ms["broker_unfenced"])
         assert len(list(state.glob("process-*/*.checkpoint"))) == 2
 
         (path, _) = sorted(state.glob("process-*/*.checkpoint"))

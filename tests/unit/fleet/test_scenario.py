@@ -96,6 +96,8 @@ def test_a_malformed_scenario_is_rejected(given: Any, reason: str) -> None:
         ({"do": "lose", "rack": 3}, "rack is 3: give a text"),
         ({"do": "start", "name": "a\nb"}, r"name is 'a\\nb': give a printable text"),
         ({"do": "create_topics", "partitions_per_topic": 10_000}, "give a number from 1 to 9999"),
+        ({"do": "start", "together": 1}, "together is 1: give true or false"),
+        ({"do": "start", "together": True, "at_once": 3}, "leave out at_once"),
     ],
 )
 def test_a_malformed_step_is_rejected(step: Any, reason: str) -> None:

@@ -12,7 +12,8 @@ from typing import Any
 from kraft import records
 from kraft.broker.lifecycle import BrokerState
 from kraft.errors import INELIGIBLE_REPLICA
-from kraft.fleet.light_broker import BrokerContext, LightBroker
+from kraft.fleet.broker_context import BrokerContext
+from kraft.fleet.light_broker import LightBroker
 from kraft.fleet.partition_rules import changed_rows
 from kraft.fleet.shared_metadata import SharedMetadata
 from kraft.fleet.simulated_replicas import SimulatedReplicas
