@@ -6,6 +6,8 @@ with the records applied equals the twin's state.
 
 from __future__ import annotations
 
+from itertools import chain, permutations, product
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,7 +25,7 @@ from tests.property.election_clusters import (
     clusters,
 )
 from tests.reference import election_twin as twin
-from tests.reference.election_twin import Broker, Partition
+from tests.reference.election_twin import Broker, Partition, Rules
 
 
 @EXAMPLES
@@ -95,6 +97,42 @@ def test_electing_leaders_after_a_broker_returns_writes_the_twins_records(
             cluster.rules, partition, broker, **cluster.switches(partition)
         ),
     )
+
+
+@pytest.mark.parametrize("is_elr_enabled", [False, True])
+@pytest.mark.parametrize("allows_unclean", [False, True])
+def test_every_partition_without_a_leader_is_decided_as_by_the_twin(
+    is_elr_enabled: bool, allows_unclean: bool
+) -> None:
+    """All brokers are down, and one returns: the kernel skips most rows, and no other."""
+    replicas = (1, 17, 2)  # 1 and 17 share a bucket of a hash set
+    partitions = []
+    for isr in ((), (1,), (17, 2)):
+        others = [id for id in replicas if id not in isr]
+        for elr in chain.from_iterable(permutations(others, n) for n in range(len(others) + 1)):
+            for last_known_elr in ((), (2,), (1, 2)):
+                partitions.append(
+                    Partition(
+                        replicas=replicas,
+                        isr=isr,
+                        leader=-1,
+                        directories=(twin.UNASSIGNED,) * 3,
+                        elr=elr,
+                        last_known_elr=last_known_elr,
+                    )
+                )
+    for broker, min_isr in product((1, 2, 3), (1, 2, 3)):
+        brokers = {id: Broker(id, fenced=True) for id in (1, 2, 3, 17)}
+        cluster = Cluster(
+            Rules(brokers, 30, is_elr_enabled), partitions, min_isr, {}, {0: allows_unclean}
+        )
+        check(
+            cluster,
+            lambda context, builder, broker=broker: context.elect_leaderless(builder, broker),
+            lambda partition, cluster=cluster, broker=broker: twin.broker_returns(
+                cluster.rules, partition, broker, **cluster.switches(partition)
+            ),
+        )
 
 
 @EXAMPLES

@@ -29,6 +29,7 @@ cdef class ElectionContext(ElectionRules):
     cdef int expand_row(self, BatchBuilder builder, int64_t row) noexcept nogil
     cdef bint may_need(self, int64_t first, int kind) noexcept nogil
     cdef bint cannot_move(self, int64_t row, int32_t preferred) noexcept nogil
+    cdef bint stays_leaderless(self, int64_t row) noexcept nogil
     cdef int64_t visit_rows(self, BatchBuilder builder, const int32_t *rows, int64_t count,
                             int kind, int64_t limit, int8_t *outcomes) noexcept nogil
     cdef int _check(self, int64_t result, BatchBuilder builder) except -1

@@ -89,6 +89,19 @@ cdef class ElectionRules:
                                  PartitionState *after) noexcept nogil
 
 
+cdef inline BrokerSlot *slot_of(BrokerSlot *slots, uint32_t mask, int32_t broker) noexcept nogil:
+    """Return the broker's slot, or an empty one. Inlined: `find_broker` is a call by a pointer."""
+    cdef uint32_t place = (<uint32_t>broker * <uint32_t>0x9E3779B1) >> 7 & mask
+    while slots[place].is_set and slots[place].id != broker:
+        place = (place + 1) & mask
+    return &slots[place]
+
+
+cdef void order_as_hash_set(
+    int32_t *members, int32_t count, int32_t initial_count
+) noexcept nogil
+
+
 cdef inline bint contains(const int32_t *members, int32_t count, int32_t member) noexcept nogil:
     cdef int32_t index
     for index in range(count):

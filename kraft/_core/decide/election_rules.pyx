@@ -308,11 +308,7 @@ cdef class ElectionRules:
 
     cdef BrokerSlot *find_broker(self, int32_t broker) noexcept nogil:
         """Return the broker's slot, or an empty one."""
-        cdef BrokerSlot *slots = <BrokerSlot *>self.broker_slots.data
-        cdef uint32_t place = (<uint32_t>broker * <uint32_t>0x9E3779B1) >> 7 & self.broker_mask
-        while slots[place].is_set and slots[place].id != broker:
-            place = (place + 1) & self.broker_mask
-        return &slots[place]
+        return slot_of(<BrokerSlot *>self.broker_slots.data, self.broker_mask, broker)
 
     cdef BrokerSlot *intern_broker(self, int32_t broker) except NULL:
         cdef BrokerSlot *slot = self.find_broker(broker)
