@@ -7,6 +7,8 @@ a new client.
 kazoo forgets watches when it loses the connection. The driver reports them as UNKNOWN then, so that
 the controller reads the znode again.
 
+Several reads, or several writes, in a row go to the server in packets of many (`packets`).
+
 The driver logs as warnings that the connection is lost, how long it was lost, and that the session
 has ended: operations wait for a server meanwhile, for as long as it takes.
 """
@@ -18,9 +20,11 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from kraft.errors import ZooKeeperError
+from kraft.zookeeper.packets import Multi, MultiRead
 from kraft.zookeeper.port import (
     CreateZnode,
     DeleteZnode,
@@ -51,6 +55,15 @@ _log = logging.getLogger(__name__)
 #: Operations that are sent before the first result is awaited. ZooKeeper answers in order; more
 #: only hold memory.
 _IN_FLIGHT = 2000
+#: Operations and bytes of a packet. Servers refuse requests above 1 MiB, their default of
+#: ``jute.maxbuffer``.
+_MOST_IN_PACKET = 1000
+_LARGEST_PACKET = 256 << 10
+#: What an operation has besides path and data, chroot included, at most.
+_OVERHEAD = 128
+_PACKETS_IN_FLIGHT = 8
+#: Failures in a row after which each operation has a packet of its own.
+_MOST_SPLITS = 3
 _WAIT_S = 0.05
 _LOST_CALL_S = 1.0
 _CHANGES = {
@@ -88,6 +101,8 @@ class KazooPort:
         #: Held while the client is replaced or closed: kazoo fails if two threads close one.
         self._replacing = threading.Lock()
         self._reports: dict[str, Callable[[Any], None]] = {}
+        #: False once a server before ZooKeeper 3.6 has refused one, and closed the connection.
+        self._has_multi_read = True
         self._client: KazooClient
         self._expired: threading.Event
         self._connect()
@@ -129,6 +144,19 @@ class KazooPort:
 
     def run(self, operations: Sequence[ZkOperation]) -> list[ZkResult]:
         results: list[ZkResult] = []
+        for kind, group in groupby(operations, _packet_kind):
+            some = list(group)
+            if kind is MultiRead and len(some) > 1:
+                results += self._read(some)
+            elif kind is Multi and len(some) > 1:
+                results += self._write(some)
+            else:
+                results += self._run_each(some)
+        return results
+
+    def _run_each(self, operations: Sequence[ZkOperation]) -> list[ZkResult]:
+        """Run operations in a packet each, pipelined."""
+        results: list[ZkResult] = []
         while len(results) < len(operations):
             some = operations[len(results) : len(results) + _IN_FLIGHT]
             self._ensure_open()
@@ -142,35 +170,77 @@ class KazooPort:
                 results.append(result)
         return results
 
+    def _read(self, operations: Sequence[Any]) -> list[ZkResult]:
+        """Run reads without watches in few packets, pipelined."""
+        results: list[ZkResult] = []
+        while self._has_multi_read and len(results) < len(operations):
+            self._ensure_open()
+            begins = range(len(results), len(operations), _MOST_IN_PACKET)
+            sent = [
+                self._call(
+                    MultiRead(operations[begin : begin + _MOST_IN_PACKET], self._client.chroot)
+                )
+                for begin in begins[:_PACKETS_IN_FLIGHT]
+            ]
+            for pending in sent:
+                try:
+                    results += self._await(pending)
+                except Exception as error:
+                    if self._is_connection_loss(error):
+                        self._await_connection()
+                    elif _is_unimplemented(error):
+                        self._has_multi_read = False
+                    else:
+                        _code(error)
+                        raise
+                    break
+        return results + self._run_each(operations[len(results) :])
+
+    def _write(self, operations: Sequence[Any]) -> list[ZkResult]:
+        """Run writes in few transactions, one after the other.
+
+        A transaction with an operation that fails is split there. If many fail, each operation
+        gets a packet of its own.
+        """
+        results: list[ZkResult] = []
+        failures = 0
+        while len(results) < len(operations) and failures <= _MOST_SPLITS:
+            packet = _first_packet(operations, len(results))
+            found = self.multi(packet)
+            failed = _failed_index(found)
+            if failed is None:
+                results += found
+                failures = 0
+                continue
+            failures += 1
+            before = packet[:failed]
+            if before:
+                again = self.multi(before)
+                results += again if _failed_index(again) is None else self._run_each(before)
+            results += self._run_each([packet[failed]])
+        return results + self._run_each(operations[len(results) :])
+
     def multi(self, operations: Sequence[ZkTransactionPart]) -> list[ZkResult]:
         while True:
             self._ensure_open()
-            transaction = self._client.transaction()
-            for operation in operations:
-                match operation:
-                    case CreateZnode(path, data, is_ephemeral, is_sequential):
-                        transaction.create(
-                            path, data, ephemeral=is_ephemeral, sequence=is_sequential
-                        )
-                    case SetZnode(path, data, version):
-                        transaction.set_data(path, data, version=version)
-                    case DeleteZnode(path, version):
-                        transaction.delete(path, version=version)
-                    case _:
-                        transaction.check(operation.path, operation.version)
             try:
-                found = self._await(transaction.commit_async())
+                found: list[ZkResult] = self._await(
+                    self._call(Multi(operations, self._client.chroot))
+                )
             except Exception as error:
                 if self._is_connection_loss(error):
                     self._await_connection()
                     continue
+                _code(error)
                 raise
-            return [
-                ZkResult(_code(one))
-                if isinstance(one, Exception)
-                else self._succeeded(operation, one)
-                for operation, one in zip(operations, found, strict=True)
-            ]
+            return found
+
+    def _call(self, request: MultiRead | Multi) -> Any:
+        """Send a packet; return its asynchronous result."""
+        pending = self._client.handler.async_result()
+        # The call with which kazoo sends its own requests.
+        self._client._call(request, pending)
+        return pending
 
     def renew(self) -> None:
         with self._replacing:
@@ -234,10 +304,11 @@ class KazooPort:
             self._ensure_open()
         return pending.get()
 
-    def _succeeded(self, operation: ZkOperation | ZkTransactionPart, found: Any) -> ZkResult:
+    @staticmethod
+    def _succeeded(operation: ZkOperation, found: Any) -> ZkResult:
         match operation:
             case CreateZnode():
-                return ZkResult(ZkCode.OK, path=self._without_chroot(found))
+                return ZkResult(ZkCode.OK, path=found)
             case SetZnode():
                 return _stated(b"", found)
             case GetZnode():
@@ -248,11 +319,6 @@ class KazooPort:
             case ListZnodes():
                 return ZkResult(ZkCode.OK, children=tuple(sorted(found)))
         return ZkResult(ZkCode.OK)
-
-    def _without_chroot(self, path: str) -> str:
-        # A transaction's results keep the chroot.
-        chroot = self._client.chroot
-        return path[len(chroot) :] if chroot and path.startswith(f"{chroot}/") else path
 
     # -- connection and session
 
@@ -279,12 +345,49 @@ def _stated(data: bytes, stat: Any) -> ZkResult:
     return ZkResult(ZkCode.OK, data, stat.version, stat.czxid, stat.ephemeralOwner)
 
 
+def _packet_kind(operation: ZkOperation) -> type[MultiRead] | type[Multi] | None:
+    """Return the packet that may hold an operation together with others, None for none.
+
+    Neither packet sets watches, and neither has ``exists``.
+    """
+    match operation:
+        case CreateZnode() | SetZnode() | DeleteZnode():
+            return Multi
+        case GetZnode(watch=False) | ListZnodes(watch=False):
+            return MultiRead
+    return None
+
+
+def _first_packet(operations: Sequence[Any], begin: int) -> Sequence[Any]:
+    """Return the operations of one transaction: one at least, then what fits."""
+    size = 0
+    end = begin
+    for end in range(begin, min(begin + _MOST_IN_PACKET, len(operations))):
+        operation = operations[end]
+        size += len(operation.path) + len(getattr(operation, "data", b"")) + _OVERHEAD
+        if size > _LARGEST_PACKET and end > begin:
+            return operations[begin:end]
+    return operations[begin : end + 1]
+
+
+def _failed_index(results: Sequence[ZkResult]) -> int | None:
+    """Return which operation made a transaction fail; None if it succeeded."""
+    reasons = (
+        index
+        for index, result in enumerate(results)
+        if result.code not in (ZkCode.OK, ZkCode.ROLLED_BACK)
+    )
+    return next(reasons, None)
+
+
+def _is_unimplemented(error: Exception) -> bool:
+    from kazoo.exceptions import UnimplementedError
+
+    return isinstance(error, UnimplementedError)
+
+
 def _code(error: Exception) -> ZkCode:
     """Return the code of kazoo's exception. Raises ZooKeeperError for unexpected ones."""
-    from kazoo.exceptions import RolledBackError, RuntimeInconsistency
-
-    if isinstance(error, RolledBackError | RuntimeInconsistency):
-        return ZkCode.ROLLED_BACK
     number = getattr(error, "code", None)
     if number is not None and number in ZkCode._value2member_map_:
         return ZkCode(number)

@@ -14,7 +14,7 @@ import pytest
 
 from kraft.errors import ZooKeeperError
 from kraft.zookeeper.kazoo_port import KazooPort
-from kraft.zookeeper.port import CreateZnode, ZooKeeperPort
+from kraft.zookeeper.port import CreateZnode, FindZnode, ZooKeeperPort
 from kraft.zookeeper.sequential_port import SequentialPort
 from kraft.zookeeper.server import (
     LocalZooKeeper,
@@ -60,12 +60,20 @@ def test_operations_are_pipelined_or_sent_one_by_one(
     port = KazooPort(ZooKeeperAddress.parse(server.endpoint))
     used: ZooKeeperPort = port if pipelines else SequentialPort(port)
     steps: list[str] = []
-    send, result = port._send, port._result
-    monkeypatch.setattr(port, "_send", lambda *given: steps.append("send") or send(*given))
-    monkeypatch.setattr(port, "_result", lambda *given: steps.append("result") or result(*given))
-    created = used.run([CreateZnode(f"/{number}") for number in range(3)])
-    assert [one.path for one in created] == ["/0", "/1", "/2"]
+    for step in ("send", "result", "call"):
+        real = getattr(port, f"_{step}")
+        monkeypatch.setattr(
+            port,
+            f"_{step}",
+            lambda *given, step=step, real=real: steps.append(step) or real(*given),
+        )
+    paths = [f"/{number}" for number in range(3)]
+    created = used.run([CreateZnode(path) for path in paths])
+    assert [one.path for one in created] == paths
     one_by_one = ["send", "result"] * 3
+    assert steps == (["call"] if pipelines else one_by_one)
+    steps.clear()
+    assert all(one.is_ok for one in used.run([FindZnode(path) for path in paths]))
     assert steps == (["send"] * 3 + ["result"] * 3 if pipelines else one_by_one)
     port.close()
 
