@@ -38,7 +38,7 @@ class LeaderAndIsr:
 
     controller_id: int
     controller_epoch: int
-    partitions: Mapping[PartitionKey, PartitionUpdate]
+    partitions: dict[PartitionKey, PartitionUpdate]
     live_leaders: Sequence[BrokerZnode]
 
 
@@ -48,7 +48,7 @@ class UpdateMetadata:
 
     controller_id: int
     controller_epoch: int
-    partitions: Mapping[PartitionKey, PartitionUpdate]
+    partitions: dict[PartitionKey, PartitionUpdate]
     live_brokers: Sequence[BrokerZnode]
 
 
@@ -69,7 +69,7 @@ class BrokerResponse(NamedTuple):
     """The answer of a broker: one error code for the request, and one for each partition."""
 
     error: int
-    partitions: Mapping[PartitionKey, int]
+    partitions: dict[PartitionKey, int]
 
 
 OnResponse = Callable[[int, BrokerRequest, BrokerResponse], None]

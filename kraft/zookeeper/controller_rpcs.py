@@ -2,7 +2,7 @@
 
 `VERSIONS_1_1` are those of inter.broker.protocol 1.0 and 1.1, which Kafka 3.9 also speaks at that
 setting, `VERSIONS_0_8` those of Kafka 0.8.2. Functions convert between these bodies and
-`broker_requests`.
+`broker_requests`. What they have of each partition is compiled: `partition_updates`.
 
 Source: ``LeaderAndIsrRequest``, ``UpdateMetadataRequest``, ``StopReplicaRequest``,
 ``ControlledShutdownRequest`` and their responses in Kafka 0.8.2.2 and 1.1.1.
@@ -15,6 +15,15 @@ from typing import NamedTuple
 
 from kraft._core.codec.message_schema import field
 from kraft._core.codec.metadata_codec import Message, Struct
+from kraft._core.codec.partition_updates import (
+    NEW_REPLICAS,
+    OFFLINE_REPLICAS,
+    PLAIN,
+    decode_results,
+    decode_updates,
+    encode_results,
+    encode_updates,
+)
 from kraft.errors import CorruptRecordError
 from kraft.protocol.headers import Api
 from kraft.zookeeper.broker_requests import (
@@ -46,21 +55,11 @@ class RequestVersions(NamedTuple):
 
 VERSIONS_1_1 = RequestVersions(leader_and_isr=1, update_metadata=4, stop_replica=0)
 VERSIONS_0_8 = RequestVersions(leader_and_isr=0, update_metadata=0, stop_replica=0)
-_SENT_UPDATE_METADATA = (VERSIONS_0_8.update_metadata, VERSIONS_1_1.update_metadata)
+#: Version -> what follows the replicas of each partition.
+_LEADER_AND_ISR_LAYOUTS = {0: PLAIN, 1: NEW_REPLICAS}
+_UPDATE_METADATA_LAYOUTS = {0: PLAIN, 4: OFFLINE_REPLICAS}
 
 _SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-
-
-class LeaderAndIsrPartition(Struct):
-    topic: str = field("string")
-    partition: int = field("int32")
-    controller_epoch: int = field("int32")
-    leader: int = field("int32")
-    leader_epoch: int = field("int32")
-    isr: list[int] = field("[]int32")
-    zk_version: int = field("int32")
-    replicas: list[int] = field("[]int32")
-    is_new: bool = field("bool", since=1, ignorable=True)
 
 
 class LiveLeader(Struct):
@@ -69,34 +68,10 @@ class LiveLeader(Struct):
     port: int = field("int32")
 
 
-class LeaderAndIsrRequestData(Message, versions=(0, 1), flexible_since=_NEVER_FLEXIBLE):
-    controller_id: int = field("int32")
-    controller_epoch: int = field("int32")
-    partitions: list[LeaderAndIsrPartition] = field("[]struct", of=LeaderAndIsrPartition)
+class LiveLeaders(Message, versions=(0, 1), flexible_since=_NEVER_FLEXIBLE):
+    """What LeaderAndIsr has after its partitions."""
+
     live_leaders: list[LiveLeader] = field("[]struct", of=LiveLeader)
-
-
-class PartitionResult(Struct):
-    topic: str = field("string")
-    partition: int = field("int32")
-    error_code: int = field("int16")
-
-
-class LeaderAndIsrResponseData(Message, versions=(0, 1), flexible_since=_NEVER_FLEXIBLE):
-    error_code: int = field("int16")
-    partitions: list[PartitionResult] = field("[]struct", of=PartitionResult)
-
-
-class UpdateMetadataPartition(Struct):
-    topic: str = field("string")
-    partition: int = field("int32")
-    controller_epoch: int = field("int32")
-    leader: int = field("int32")
-    leader_epoch: int = field("int32")
-    isr: list[int] = field("[]int32")
-    zk_version: int = field("int32")
-    replicas: list[int] = field("[]int32")
-    offline_replicas: list[int] = field("[]int32", since=4, ignorable=True)
 
 
 class UpdateMetadataEndpoint(Struct):
@@ -114,10 +89,9 @@ class UpdateMetadataBroker(Struct):
     rack: str | None = field("string", None, since=2, nullable=True, ignorable=True)
 
 
-class UpdateMetadataRequestData(Message, versions=(0, 4), flexible_since=_NEVER_FLEXIBLE):
-    controller_id: int = field("int32")
-    controller_epoch: int = field("int32")
-    partitions: list[UpdateMetadataPartition] = field("[]struct", of=UpdateMetadataPartition)
+class LiveBrokers(Message, versions=(0, 4), flexible_since=_NEVER_FLEXIBLE):
+    """What UpdateMetadata has after its partitions."""
+
     live_brokers: list[UpdateMetadataBroker] = field("[]struct", of=UpdateMetadataBroker)
 
 
@@ -135,11 +109,6 @@ class StopReplicaRequestData(Message, versions=(0, 0), flexible_since=_NEVER_FLE
     controller_epoch: int = field("int32")
     delete: bool = field("bool")
     partitions: list[StoppedPartition] = field("[]struct", of=StoppedPartition)
-
-
-class StopReplicaResponseData(Message, versions=(0, 0), flexible_since=_NEVER_FLEXIBLE):
-    error_code: int = field("int16")
-    partitions: list[PartitionResult] = field("[]struct", of=PartitionResult)
 
 
 class ControlledShutdownRequestData(Message, versions=(0, 1), flexible_since=_NEVER_FLEXIBLE):
@@ -174,52 +143,30 @@ def encode_request(
             return (
                 LEADER_AND_ISR,
                 versions.leader_and_isr,
-                LeaderAndIsrRequestData(
-                    controller_id=request.controller_id,
-                    controller_epoch=request.controller_epoch,
-                    partitions=[
-                        LeaderAndIsrPartition(
-                            topic=topic,
-                            partition=partition,
-                            controller_epoch=update.leadership.controller_epoch,
-                            leader=update.leadership.leader,
-                            leader_epoch=update.leadership.leader_epoch,
-                            isr=list(update.leadership.isr),
-                            zk_version=update.leadership.zk_version,
-                            replicas=list(update.replicas),
-                            is_new=update.is_new,
-                        )
-                        for (topic, partition), update in request.partitions.items()
-                    ],
-                    live_leaders=leaders,
-                ).encode(versions.leader_and_isr),
+                encode_updates(
+                    request.controller_id,
+                    request.controller_epoch,
+                    request.partitions,
+                    _LEADER_AND_ISR_LAYOUTS[versions.leader_and_isr],
+                )
+                + LiveLeaders(live_leaders=leaders).encode(versions.leader_and_isr),
             )
         case UpdateMetadata():
             return (
                 UPDATE_METADATA,
                 versions.update_metadata,
-                UpdateMetadataRequestData(
-                    controller_id=request.controller_id,
-                    controller_epoch=request.controller_epoch,
-                    partitions=[
-                        UpdateMetadataPartition(
-                            topic=topic,
-                            partition=partition,
-                            controller_epoch=update.leadership.controller_epoch,
-                            leader=update.leadership.leader,
-                            leader_epoch=update.leadership.leader_epoch,
-                            isr=list(update.leadership.isr),
-                            zk_version=update.leadership.zk_version,
-                            replicas=list(update.replicas),
-                            offline_replicas=list(update.offline_replicas),
-                        )
-                        for (topic, partition), update in request.partitions.items()
-                    ],
+                encode_updates(
+                    request.controller_id,
+                    request.controller_epoch,
+                    request.partitions,
+                    _UPDATE_METADATA_LAYOUTS[versions.update_metadata],
+                )
+                + LiveBrokers(
                     live_brokers=[
                         one
                         for broker in request.live_brokers
                         if (one := _metadata_broker(broker, versions)) is not None
-                    ],
+                    ]
                 ).encode(versions.update_metadata),
             )
         case StopReplica():
@@ -266,15 +213,7 @@ def decode_response(api: Api, version: int, body: memoryview) -> BrokerResponse:
     """Return the response to a request of the controller. Raises CorruptRecordError."""
     if api is UPDATE_METADATA:
         return BrokerResponse(UpdateMetadataResponseData.decode(body, version).error_code, {})
-    found = (
-        LeaderAndIsrResponseData.decode(body, version)
-        if api is LEADER_AND_ISR
-        else StopReplicaResponseData.decode(body, version)
-    )
-    return BrokerResponse(
-        found.error_code,
-        {(one.topic, one.partition): one.error_code for one in found.partitions},
-    )
+    return BrokerResponse(*decode_results(body))
 
 
 def decode_request(key: int, version: int, body: memoryview) -> BrokerRequest:
@@ -288,34 +227,25 @@ def decode_request(key: int, version: int, body: memoryview) -> BrokerRequest:
             [(one.topic, one.partition) for one in stop.partitions],
         )
     if key == LEADER_AND_ISR.key and version in LEADER_AND_ISR:
-        data = LeaderAndIsrRequestData.decode(body, version)
-        return LeaderAndIsr(
-            data.controller_id,
-            data.controller_epoch,
-            {
-                (one.topic, one.partition): PartitionUpdate(
-                    _leadership(one), tuple(one.replicas), one.is_new
-                )
-                for one in data.partitions
-            },
-            [
-                BrokerZnode(one.id, (ListenerAddress(one.host, one.port),))
-                for one in data.live_leaders
-            ],
+        id, epoch, updates, position = decode_updates(
+            body, _LEADER_AND_ISR_LAYOUTS[version], PartitionUpdate, Leadership
         )
-    if key == UPDATE_METADATA.key and version in _SENT_UPDATE_METADATA:
-        metadata = UpdateMetadataRequestData.decode(body, version)
+        leaders = LiveLeaders.decode(body, version, position).live_leaders
+        return LeaderAndIsr(
+            id,
+            epoch,
+            updates,
+            [BrokerZnode(one.id, (ListenerAddress(one.host, one.port),)) for one in leaders],
+        )
+    if key == UPDATE_METADATA.key and version in _UPDATE_METADATA_LAYOUTS:
+        id, epoch, updates, position = decode_updates(
+            body, _UPDATE_METADATA_LAYOUTS[version], PartitionUpdate, Leadership
+        )
+        brokers = LiveBrokers.decode(body, version, position).live_brokers
         return UpdateMetadata(
-            metadata.controller_id,
-            metadata.controller_epoch,
-            {
-                (one.topic, one.partition): PartitionUpdate(
-                    _leadership(one),
-                    tuple(one.replicas),
-                    offline_replicas=tuple(one.offline_replicas),
-                )
-                for one in metadata.partitions
-            },
+            id,
+            epoch,
+            updates,
             [
                 BrokerZnode(
                     broker.id,
@@ -332,16 +262,10 @@ def decode_request(key: int, version: int, body: memoryview) -> BrokerRequest:
                     ),
                     broker.rack,
                 )
-                for broker in metadata.live_brokers
+                for broker in brokers
             ],
         )
     raise CorruptRecordError(f"no controller sends API {key} in version {version}")
-
-
-def _leadership(one: LeaderAndIsrPartition | UpdateMetadataPartition) -> Leadership:
-    return Leadership(
-        one.leader, one.leader_epoch, tuple(one.isr), one.controller_epoch, one.zk_version
-    )
 
 
 def _security_protocol(number: int) -> str:
@@ -354,14 +278,7 @@ def encode_response(request: BrokerRequest, version: int, response: BrokerRespon
     """Return a broker's response to a request."""
     if isinstance(request, UpdateMetadata):
         return UpdateMetadataResponseData(error_code=response.error).encode(version)
-    results = [
-        PartitionResult(topic=topic, partition=partition, error_code=error)
-        for (topic, partition), error in response.partitions.items()
-    ]
-    kind = (
-        LeaderAndIsrResponseData if isinstance(request, LeaderAndIsr) else StopReplicaResponseData
-    )
-    return kind(error_code=response.error, partitions=results).encode(version)
+    return encode_results(response.error, response.partitions)
 
 
 def encode_shutdown_response(error: int, remaining: Iterable[PartitionKey]) -> bytes:

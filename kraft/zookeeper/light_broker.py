@@ -13,9 +13,10 @@ import struct
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from functools import partial
 
+from kraft._core.codec.partition_updates import apply_metadata
 from kraft.errors import CorruptRecordError, ZooKeeperError
 from kraft.metadata.identifiers import random_uuid
 from kraft.protocol.headers import read_response_header, request_frame
@@ -32,6 +33,7 @@ from kraft.zookeeper.broker_requests import (
 )
 from kraft.zookeeper.controller_rpcs import (
     CONTROLLED_SHUTDOWN,
+    UPDATE_METADATA,
     ControlledShutdownRequestData,
     ControlledShutdownResponseData,
     decode_request,
@@ -62,16 +64,19 @@ class RequestDecoder:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._last: tuple[int, int, memoryview, BrokerRequest] | None = None
+        self._last: tuple[int, int, bytes, BrokerRequest] | None = None
 
     def __call__(self, key: int, version: int, body: memoryview) -> BrokerRequest:
         """Return the request. Raises CorruptRecordError."""
+        if key != UPDATE_METADATA.key:
+            return decode_request(key, version, body)
+        # Views are compared byte by byte, hundreds of times as slowly.
+        content = bytes(body)
         with self._lock:
-            if self._last is not None and self._last[:3] == (key, version, body):
+            if self._last is not None and self._last[:3] == (key, version, content):
                 return self._last[3]
             request = decode_request(key, version, body)
-            if isinstance(request, UpdateMetadata):
-                self._last = key, version, body, request
+            self._last = key, version, content, request
             return request
 
 
@@ -231,7 +236,9 @@ class ZkLightBroker:
                         codes[key] = _STALE_CONTROLLER_EPOCH
             case UpdateMetadata():
                 self.live_brokers = {broker.id for broker in request.live_brokers}
-                self._know(request.partitions)
+                self.out_of_sync_count += apply_metadata(
+                    self.metadata, request.partitions, self.leader_counts, LEADER_DURING_DELETE
+                )
             case StopReplica():
                 if request.delete:
                     for key in request.partitions:
@@ -247,31 +254,20 @@ class ZkLightBroker:
                 for update in self.replicas.values()
             )
 
-    def _know(self, updates: Mapping[PartitionKey, PartitionUpdate]) -> None:
-        """Replace the metadata of these partitions, and count."""
-        metadata, leaders = self.metadata, self.leader_counts
-        for key, update in updates.items():
-            old = metadata.pop(key, None)
-            if old is not None:
-                leaders[old.leadership.leader] -= 1
-                self.out_of_sync_count -= len(old.leadership.isr) < len(old.replicas)
-            leader = update.leadership.leader
-            if leader != LEADER_DURING_DELETE:
-                metadata[key] = update
-                leaders[leader] += 1
-                self.out_of_sync_count += len(update.leadership.isr) < len(update.replicas)
-
     def _adjust_isrs(self, keys: Iterable[PartitionKey]) -> None:
         """Add live replicas to the ISRs of those partitions that this broker leads; drop dead ones.
 
         The controller drops them too, but this broker may have added one after that.
         """
         wanted: dict[PartitionKey, PartitionStateZnode] = {}
+        replicas, live = self.replicas, self.live_brokers
         for key in keys:
-            update = self.replicas.get(key)
+            update = replicas.get(key)
             if update is None or update.leadership.leader != self.id:
                 continue
             known = update.leadership
+            if len(known.isr) == len(update.replicas) and live.issuperset(known.isr):
+                continue
             isr = [one for one in known.isr if one in self.live_brokers or one == self.id]
             isr += [
                 one for one in update.replicas if one in self.live_brokers and one not in known.isr

@@ -1,0 +1,49 @@
+"""Partitions in the requests of controllers of the ZooKeeper era, and the answers of brokers.
+
+partition_updates.pyx has the layouts. A partition is the key (topic, partition number); an update
+is a named tuple (leadership, replicas, is new, offline replicas), and a leadership one of (leader,
+leader epoch, ISR, controller epoch, version of the znode), with tuples of broker ids.
+"""
+
+from typing import TypeVar
+
+from typing_extensions import Buffer
+
+PLAIN: int
+NEW_REPLICAS: int
+OFFLINE_REPLICAS: int
+
+U = TypeVar("U", bound=tuple[object, ...])
+Key = tuple[str, int]
+
+def decode_updates(
+    body: Buffer, layout: int, update_type: type[U], leadership_type: type[tuple[object, ...]]
+) -> tuple[int, int, dict[Key, U], int]:
+    """Return controller id, controller epoch, updates, and the position after them.
+
+    Raises CorruptRecordError with the position where the bytes end early or are malformed.
+    """
+
+def encode_updates(
+    controller_id: int, controller_epoch: int, updates: dict[Key, U], layout: int
+) -> bytes:
+    """Return the body of a request up to the end of its partitions.
+
+    Raises OverflowError for a number of more than 32 bits, InvalidRequestError for a topic of more
+    than 32767 bytes.
+    """
+
+def decode_results(body: Buffer) -> tuple[int, dict[Key, int]]:
+    """Return the error of an answer, and that of each partition. Raises CorruptRecordError."""
+
+def encode_results(error: int, results: dict[Key, int]) -> bytes:
+    """Return a broker's answer. Raises as `encode_updates`."""
+
+def apply_metadata(
+    metadata: dict[Key, U], updates: dict[Key, U], leader_counts: dict[int, int], deleted: int
+) -> int:
+    """Replace the metadata of partitions, and drop those whose leader is ``deleted``.
+
+    ``leader_counts`` are the partitions in ``metadata`` by leader. Return by how much the number of
+    partitions with a replica out of sync has grown.
+    """
