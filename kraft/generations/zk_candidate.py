@@ -10,6 +10,7 @@ import logging
 import sys
 from dataclasses import replace
 
+from kraft.generations.collector import collect_rarely
 from kraft.zookeeper.controller_node import ZkControllerNode
 from kraft.zookeeper.server import ZooKeeperAddress
 from kraft.zookeeper.settings import SETTINGS_0_8, ZkControllerSettings, ZkEra
@@ -33,6 +34,7 @@ def main() -> None:
         session_timeout_ms=int(timeout_ms),
         pipelines="--sync" not in sys.argv[5:],
     )
+    collect_rarely()
     node.start()
     print(READY, flush=True)
     sys.stdin.read()

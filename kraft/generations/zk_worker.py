@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from kraft.errors import KraftError
+from kraft.generations.collector import collect_rarely
 from kraft.server.descriptors import raise_soft_limit
 from kraft.zookeeper.light_broker import RequestDecoder, ZkLightBroker
 from kraft.zookeeper.server import ZooKeeperAddress
@@ -169,6 +170,7 @@ def main() -> None:
             sys.stdout.flush()
 
     worker = ZkWorker(ZkWorkerPlan(**json.loads(Path(sys.argv[1]).read_text())), say)
+    collect_rarely()
     say({"ready": len(worker.brokers)})
     for line in sys.stdin:
         worker.carry_out(json.loads(line))

@@ -104,6 +104,7 @@ class RequestBatch:
         self._controller_id = controller_id
         self._context = context
         self._being_deleted = being_deleted
+        self._live = context.live_brokers()
         self._leaders: dict[int, dict[PartitionKey, PartitionUpdate]] = {}
         self._metadata_brokers: set[int] = set()
         self._metadata: dict[PartitionKey, PartitionUpdate] = {}
@@ -121,18 +122,24 @@ class RequestBatch:
         is_new: bool,
     ) -> None:
         """Tell these brokers the state of a partition, and its metadata to all brokers."""
+        replicas = tuple(replicas)
+        # The replicas of a partition add it one after the other.
+        known = self._metadata.get(key)
+        is_known = (
+            known is not None and known.leadership == leadership and known.replicas == replicas
+        )
+        update = PartitionUpdate(leadership, replicas, is_new)
         for broker in brokers:
             if broker < 0:
                 continue
             updates = self._leaders.setdefault(broker, {})
-            already = key in updates and updates[key].is_new
-            updates[key] = PartitionUpdate(leadership, tuple(replicas), is_new or already)
+            if is_new or key not in updates or not updates[key].is_new:
+                updates[key] = update
+            else:
+                updates[key] = update._replace(is_new=True)
         if not self._leaders_told:
             self._leaders_told = True
             self.add_update_metadata(self._context.brokers, ())
-        known = self._metadata.get(key)
-        # The replicas of a partition add it one after the other.
-        is_known = known is not None and known[:2] == (leadership, tuple(replicas))
         if not is_known and key not in self._being_deleted:
             self._add_metadata(key)
 
@@ -161,7 +168,11 @@ class RequestBatch:
             leadership = leadership._replace(
                 leader=LEADER_DURING_DELETE, leader_epoch=0, zk_version=0
             )
-        offline = tuple(one for one in replicas if not self._context.is_online(one, key))
+        offline = (
+            ()
+            if self._live.issuperset(replicas) and not self._context.offline_directories
+            else tuple(one for one in replicas if not self._context.is_online(one, key))
+        )
         self._metadata[key] = PartitionUpdate(leadership, replicas, offline_replicas=offline)
 
     def add_stop_replica(self, broker: int, key: PartitionKey, *, delete: bool) -> None:

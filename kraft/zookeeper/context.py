@@ -2,7 +2,9 @@
 
 Replicas, leaders, ISRs and epochs are rows of ``PartitionTable``, the same as in a KRaft node: its
 partition epoch is the version of the partition's znode. The states of the partitions are one byte a
-row; those of replicas, which change with the replicas, one entry of a dict a replica.
+row; those of replicas, which change with the replicas, one entry of a dict a replica. The tuples
+with which the state machines ask and send are kept beside the columns: a failover asks for each of
+them ten times.
 
 Pure; the controller's thread is the only one that uses it.
 
@@ -35,6 +37,12 @@ class Leadership(NamedTuple):
     zk_version: int
 
 
+_NO_LEADERSHIP = Leadership(NO_LEADER, -1, (), -1, -1)
+_NON_EXISTENT = ZkReplicaState.NON_EXISTENT
+#: By number: looked up, they cost a fifth of a call of the enumeration.
+_PARTITION_STATES = tuple(ZkPartitionState)
+
+
 class ControllerContext:
     """The state of the active controller. A new one is empty, as after a resignation."""
 
@@ -53,8 +61,12 @@ class ControllerContext:
         self._table = PartitionTable()
         self._last_topic_id = 0
         self._states = bytearray()
-        self._controller_epochs: list[int] = []
-        self._replica_states: dict[tuple[int, int], ZkReplicaState] = {}
+        self._rows: dict[PartitionKey, int] = {}
+        #: By row; those of removed topics stay.
+        self._assignments: list[tuple[int, ...]] = []
+        self._leaderships: list[Leadership | None] = []
+        #: By topic.
+        self._replica_states: dict[str, dict[ReplicaKey, ZkReplicaState]] = {}
 
     # -- brokers
 
@@ -62,14 +74,23 @@ class ControllerContext:
         """Return whether a broker is registered and not shutting down."""
         return broker in self.brokers and broker not in self.shutting_down
 
+    def live_brokers(self) -> frozenset[int]:
+        """Return the brokers that are registered and not shutting down."""
+        return frozenset(self.brokers.keys() - self.shutting_down)
+
     def is_online(self, broker: int, key: PartitionKey) -> bool:
         """Return whether a broker is live and its replica's log directory has not failed."""
         return self.is_live(broker) and key not in self.offline_directories.get(broker, ())
 
     # -- assignments and leaders
 
-    def add_partitions(self, topic: str, assignment: Mapping[int, Sequence[int]]) -> None:
-        """Add partitions that have no leader yet; the topic may be new."""
+    def add_partitions(
+        self,
+        topic: str,
+        assignment: Mapping[int, Sequence[int]],
+        leaderships: Mapping[PartitionKey, Leadership] | None = None,
+    ) -> None:
+        """Add partitions; the topic may be new. Those without a leadership have no leader yet."""
         number = self._table.topic_number(topic)
         records: list[Topic | Partition] = []
         if number < 0:
@@ -78,71 +99,52 @@ class ControllerContext:
             records.append(Topic(name=topic, topic_id=topic_id))
         else:
             topic_id = Uuid(self._table.topic_id_of(number))
-        records += [
-            Partition(
-                partition_id=partition,
-                topic_id=topic_id,
-                replicas=list(replicas),
-                leader_epoch=-1,
-                partition_epoch=-1,
-            )
-            for partition, replicas in sorted(assignment.items())
-        ]
+        added = sorted(assignment.items())
+        for partition, replicas in added:
+            leadership = None if leaderships is None else leaderships.get((topic, partition))
+            records.append(_record(partition, topic_id, replicas, leadership))
+            self._assignments.append(tuple(replicas))
+            self._leaderships.append(leadership)
+        first = self._table.row_count
         self._table.apply(encode_records(records))
-        missing = self._table.row_count - len(self._states)
-        self._states.extend(bytes(missing))
-        self._controller_epochs.extend([-1] * missing)
+        # The table adds a row for each record, in their order.
+        assert self._table.row_count == first + len(added)
+        self._rows |= {(topic, partition): first + i for i, (partition, _) in enumerate(added)}
+        self._states.extend(bytes(len(added)))
 
     def has_partition(self, key: PartitionKey) -> bool:
-        return self._find(key) >= 0
+        return key in self._rows
 
     def assignment(self, key: PartitionKey) -> tuple[int, ...]:
         """Return the replicas of a partition, the preferred leader first. KeyError: unknown."""
-        return tuple(self._table.state_of(self._row(key))["replicas"])
+        return self._assignments[self._row(key)]
 
     def set_assignment(self, key: PartitionKey, replicas: Sequence[int]) -> None:
         """Replace the replicas of a partition."""
-        self._change([(key, replicas, self.leadership(key))])
+        self._change([(key, tuple(replicas), self.leadership(key))])
 
     def leadership(self, key: PartitionKey) -> Leadership | None:
         """Return leader and ISR; None before the first leader, or for an unknown partition."""
-        row = self._find(key)
-        if row < 0:
-            return None
-        state = self._table.state_of(row)
-        if state["leader_epoch"] < 0:
-            return None
-        return Leadership(
-            state["leader"],
-            state["leader_epoch"],
-            tuple(state["isr"]),
-            self._controller_epochs[row],
-            state["partition_epoch"],
-        )
+        row = self._rows.get(key)
+        return None if row is None else self._leaderships[row]
 
     def set_leaderships(self, changes: Iterable[tuple[PartitionKey, Leadership]]) -> None:
         """Replace leaders and ISRs of known partitions."""
         self._change([(key, self.assignment(key), leadership) for key, leadership in changes])
 
     def _change(
-        self, changes: Sequence[tuple[PartitionKey, Sequence[int], Leadership | None]]
+        self, changes: Sequence[tuple[PartitionKey, tuple[int, ...], Leadership | None]]
     ) -> None:
         records = []
-        for (topic, partition), replicas, leadership in changes:
-            row = self._row((topic, partition))
-            known = leadership or Leadership(NO_LEADER, -1, (), -1, -1)
-            self._controller_epochs[row] = known.controller_epoch
-            records.append(
-                Partition(
-                    partition_id=partition,
-                    topic_id=Uuid(self._table.topic_id_of(self._table.topic_number(topic))),
-                    replicas=list(replicas),
-                    isr=list(known.isr),
-                    leader=known.leader,
-                    leader_epoch=known.leader_epoch,
-                    partition_epoch=known.zk_version,
-                )
-            )
+        topic_ids: dict[str, Uuid] = {}
+        for key, replicas, leadership in changes:
+            row = self._row(key)
+            topic, partition = key
+            if topic not in topic_ids:
+                topic_ids[topic] = Uuid(self._table.topic_id_of(self._table.topic_number(topic)))
+            self._assignments[row] = replicas
+            self._leaderships[row] = leadership
+            records.append(_record(partition, topic_ids[topic], replicas, leadership))
         if records:
             self._table.apply(encode_records(records))
 
@@ -151,8 +153,9 @@ class ControllerContext:
         self.topics.discard(topic)
         number = self._table.topic_number(topic)
         if number >= 0:
-            for key, broker in self.replicas_of(topic):
-                self._replica_states.pop((self._row(key), broker), None)
+            for key in self.partitions_of(topic):
+                del self._rows[key]
+            self._replica_states.pop(topic, None)
             self._table.apply(
                 encode_records([RemoveTopic(topic_id=Uuid(self._table.topic_id_of(number)))])
             )
@@ -216,10 +219,15 @@ class ControllerContext:
 
     def topics_with_offline_replicas(self) -> set[str]:
         """Return the topics with a replica that is not online."""
+        live = self.live_brokers()
         return {
             key[0]
-            for key in self.partitions()
-            if not all(self.is_online(broker, key) for broker in self.assignment(key))
+            for key, row in self._rows.items()
+            if not live.issuperset(self._assignments[row])
+            or (
+                self.offline_directories
+                and not all(self.is_online(broker, key) for broker in self._assignments[row])
+            )
         }
 
     def partitions_in(self, *states: ZkPartitionState) -> list[PartitionKey]:
@@ -239,35 +247,46 @@ class ControllerContext:
     # -- states
 
     def partition_state(self, key: PartitionKey) -> ZkPartitionState:
-        row = self._find(key)
-        return ZkPartitionState(self._states[row] if row >= 0 else 0)
+        row = self._rows.get(key)
+        return _PARTITION_STATES[self._states[row] if row is not None else 0]
 
     def set_partition_state(self, key: PartitionKey, state: ZkPartitionState) -> None:
         self._states[self._row(key)] = state
 
     def replica_state(self, replica: ReplicaKey) -> ZkReplicaState:
-        key, broker = replica
-        return self._replica_states.get((self._find(key), broker), ZkReplicaState.NON_EXISTENT)
+        states = self._replica_states.get(replica[0][0])
+        return _NON_EXISTENT if states is None else states.get(replica, _NON_EXISTENT)
 
     def set_replica_state(self, replica: ReplicaKey, state: ZkReplicaState) -> None:
-        key, broker = replica
-        if state == ZkReplicaState.NON_EXISTENT:
-            self._replica_states.pop((self._row(key), broker), None)
+        key = replica[0]
+        self._row(key)
+        states = self._replica_states.setdefault(key[0], {})
+        if state == _NON_EXISTENT:
+            states.pop(replica, None)
         else:
-            self._replica_states[self._row(key), broker] = state
+            states[replica] = state
 
     def replicas_in(self, topic: str, state: ZkReplicaState) -> Iterator[ReplicaKey]:
         """Yield the replicas of a topic in a state."""
         return (one for one in self.replicas_of(topic) if self.replica_state(one) == state)
 
-    # -- rows
-
-    def _find(self, key: PartitionKey) -> int:
-        number = self._table.topic_number(key[0])
-        return -1 if number < 0 else self._table.row_of(number, key[1])
-
     def _row(self, key: PartitionKey) -> int:
-        row = self._find(key)
-        if row < 0:
+        row = self._rows.get(key)
+        if row is None:
             raise KeyError(f"there is no partition {key[0]}-{key[1]}")
         return row
+
+
+def _record(
+    partition: int, topic_id: Uuid, replicas: Sequence[int], leadership: Leadership | None
+) -> Partition:
+    known = leadership or _NO_LEADERSHIP
+    return Partition(
+        partition_id=partition,
+        topic_id=topic_id,
+        replicas=list(replicas),
+        isr=list(known.isr),
+        leader=known.leader,
+        leader_epoch=known.leader_epoch,
+        partition_epoch=known.zk_version,
+    )

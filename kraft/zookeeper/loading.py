@@ -17,26 +17,33 @@ def load_topics(context: ControllerContext, tree: ControllerZnodes) -> None:
     """Read all topics, the replicas of their partitions, and their states; watch the topics."""
     context.topics = tree.topics()
     tree.watch(*map(znodes.topic_path, context.topics))
-    for topic, assignment in sorted(tree.assignments(sorted(context.topics)).items()):
-        context.add_partitions(topic, assignment)
-    read_leaders(context, tree, context.partitions())
+    assignments = sorted(tree.assignments(sorted(context.topics)).items())
+    leaderships = _leaderships(
+        tree,
+        [(topic, partition) for topic, assignment in assignments for partition in assignment],
+    )
+    for topic, assignment in assignments:
+        context.add_partitions(topic, assignment, leaderships)
 
 
 def read_leaders(
     context: ControllerContext, tree: ControllerZnodes, keys: Sequence[PartitionKey]
 ) -> None:
     """Read leaders and ISRs; partitions without them keep none."""
-    context.set_leaderships(
-        (
-            key,
-            Leadership(
-                state.leader, state.leader_epoch, state.isr, state.controller_epoch, version
-            ),
+    context.set_leaderships(_leaderships(tree, keys).items())
+
+
+def _leaderships(
+    tree: ControllerZnodes, keys: Sequence[PartitionKey]
+) -> dict[PartitionKey, Leadership]:
+    return {
+        key: Leadership(
+            state.leader, state.leader_epoch, state.isr, state.controller_epoch, version
         )
         for key, found in tree.states(keys).items()
         if found is not None
         for state, version in [found]
-    )
+    }
 
 
 def unfinished_elections(

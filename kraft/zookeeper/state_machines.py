@@ -71,12 +71,15 @@ class StateMachines(Protocol):
 
 def initialize_states(context: ControllerContext) -> list[ReplicaKey]:
     """Set the states of replicas and partitions after a failover; return the online replicas."""
-    replicas = [(key, broker) for key in context.partitions() for broker in context.assignment(key)]
-    online = [one for one in replicas if context.is_online(one[1], one[0])]
-    for replica in replicas:
-        context.set_replica_state(replica, ZkReplicaState.DELETION_INELIGIBLE)
-    for replica in online:
-        context.set_replica_state(replica, ZkReplicaState.ONLINE)
+    online = []
+    for key in context.partitions():
+        for broker in context.assignment(key):
+            replica = key, broker
+            if context.is_online(broker, key):
+                online.append(replica)
+                context.set_replica_state(replica, ZkReplicaState.ONLINE)
+            else:
+                context.set_replica_state(replica, ZkReplicaState.DELETION_INELIGIBLE)
     for key in context.partitions():
         leadership = context.leadership(key)
         if leadership is None:

@@ -66,6 +66,13 @@ PERSISTENT_PATHS_0_8 = (
     DELETE_TOPICS,
 )
 
+#: A partition's state as Kafka 0.8 to 3.1 and `PartitionStateZnode.encode` write it. A match costs
+#: a fifth of the parse as any JSON.
+_NUMBER = rb"(-?(?:0|[1-9][0-9]{0,9}))"
+_USUAL_STATE = re.compile(
+    rb'\{"controller_epoch":%b,"leader":%b,"version":1,"leader_epoch":%b,"isr":\[%b\]\}'
+    % (_NUMBER, _NUMBER, _NUMBER, rb"((?:(?:0|[1-9][0-9]{0,9})(?:,(?:0|[1-9][0-9]{0,9}))*)?)")
+)
 _ENDPOINT = re.compile(r"([^:/]*)://\[?([0-9a-zA-Z\-%._:]*)\]?:(-?[0-9]+)")
 
 
@@ -340,6 +347,15 @@ class PartitionStateZnode:
     @classmethod
     def decode(cls, data: bytes, path: str) -> PartitionStateZnode:
         """Return leader and ISR; ``path`` names the partition in errors."""
+        usual = _USUAL_STATE.fullmatch(data)
+        if usual is not None:
+            controller_epoch, leader, leader_epoch, isr = usual.groups()
+            return cls(
+                int(leader),
+                int(leader_epoch),
+                tuple(map(int, isr.split(b","))) if isr else (),
+                int(controller_epoch),
+            )
         znode = JsonZnode(path, data)
         return cls(
             znode.integer("leader"),

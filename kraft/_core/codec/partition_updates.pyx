@@ -119,7 +119,7 @@ cdef object take_integers(Cursor *c, dict known):
     return found
 
 
-cdef class _Topics:
+cdef class _TopicTexts:
     """The text of a topic: partitions of one topic follow each other."""
     cdef Span last
     cdef str text
@@ -144,7 +144,7 @@ def decode_updates(body, int layout, update_type, leadership_type):
     cdef Cursor c
     cdef int32_t controller_id, controller_epoch, epoch
     cdef Py_ssize_t _i, count
-    cdef _Topics topics = _Topics()
+    cdef _TopicTexts topics = _TopicTexts()
     cdef dict updates = {}, arrays = {}
     check_named_tuple(update_type)
     check_named_tuple(leadership_type)
@@ -225,7 +225,7 @@ def decode_results(body):
     cdef Cursor c
     cdef int16_t error
     cdef Py_ssize_t _i, count
-    cdef _Topics topics = _Topics()
+    cdef _TopicTexts topics = _TopicTexts()
     cdef dict results = {}
     open_cursor(body, 0, &view, &c)
     try:
@@ -260,16 +260,21 @@ cdef inline bint is_out_of_sync(object update) except -1:
 
 def apply_metadata(dict metadata, dict updates, object leader_counts, int32_t deleted):
     cdef Py_ssize_t out_of_sync = 0
+    # The counts may be a Counter, which costs more than a dict.
+    cdef dict changes = {}
     for key, update in updates.items():
         leader = item(item(update, 0), 0)
         old = metadata.get(key)
         if old is not None:
-            leader_counts[item(item(old, 0), 0)] -= 1
+            before = item(item(old, 0), 0)
+            changes[before] = changes.get(before, 0) - 1
             out_of_sync -= is_out_of_sync(old)
         if leader == deleted:
             metadata.pop(key, None)
         else:
             metadata[key] = update
-            leader_counts[leader] = leader_counts.get(leader, 0) + 1
+            changes[leader] = changes.get(leader, 0) + 1
             out_of_sync += is_out_of_sync(update)
+    for leader, change in changes.items():
+        leader_counts[leader] = leader_counts.get(leader, 0) + change
     return out_of_sync

@@ -138,3 +138,25 @@ def test_other_corrupt_znodes_are_named() -> None:
         znodes.decode_partitions(b'{"partitions":[1]}', "/p")
     with pytest.raises(CorruptZnodeError, match="/p: a is 1, not a text"):
         znodes.decode_config(b'{"config":{"a":1}}', "/p")
+
+
+@pytest.mark.parametrize("isr", ["", "1", "10,2,300"])
+@pytest.mark.parametrize("leader", ["-1", "0", "2147483647"])
+def test_a_state_in_its_usual_form_reads_as_any_json(leader: str, isr: str) -> None:
+    usual = (
+        f'{{"controller_epoch":12,"leader":{leader},"version":1,"leader_epoch":0,"isr":[{isr}]}}'
+    ).encode()
+    found = PartitionStateZnode.decode(usual, "/p")
+    assert found == PartitionStateZnode.decode(usual.replace(b":", b": "), "/p")
+    assert found.encode() == usual
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [(b":1,", b":01,"), (b"[1]", b"[1,]"), (b"[1]", b"[01]"), (b"[1]", b"[-1"), (b":3", b":3.5")],
+)
+def test_a_state_that_is_almost_of_its_usual_form_is_refused(old: bytes, new: bytes) -> None:
+    usual = PartitionStateZnode(3, 0, (1,), 1).encode()
+    assert old in usual
+    with pytest.raises(CorruptZnodeError, match="/p"):
+        PartitionStateZnode.decode(usual.replace(old, new), "/p")
