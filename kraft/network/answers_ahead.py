@@ -1,25 +1,30 @@
 """Answers ahead: a connection leaves the answers to a peer's next requests to its data loop.
 
-A handler that can foresee requests gives `AnswersAhead` with its answer. `RunAhead` asks for as
-many as the peer has used so far, has the loop's thread give them, and counts those that were given:
-when the peer sends another request, when an answer is withdrawn, and in each check of the
-connection's time. No answer is left longer than two such checks.
+A handler that can foresee requests gives `AnswersAhead` with its answer. `RunAhead` has the loop's
+thread give the first few from the moment on at which that answer is written. Each time half of them
+are used, it leaves more behind them: twice as many as before, up to a bound. So Python's side runs
+once for many requests, and beside the sending of answers, not between them.
 
+The run ends with another request, when an answer is withdrawn, and at the second check of the
+connection's time that an answer sees. Given answers are counted each time that Python's side runs.
 Called by `data_connection`, on the event loop.
 """
 
 from __future__ import annotations
 
-from kraft._core.bytes.file_slice import size_of
+from collections import deque
+from collections.abc import Sequence
+
+from kraft._core.bytes.file_slice import FileSlice, size_of
 from kraft._core.sockets.data_loop import DataSocket
 from kraft.errors import NONE, StorageError
-from kraft.network.handler import AnswersAhead
+from kraft.network.handler import AnswersAhead, ExpectedRequest
 from kraft.network.traffic import ListenerTraffic, Traffic
 from kraft.protocol.headers import RequestHeader, response_header
 
-#: The answers of a connection's first run, and the most of any run. With 32 of 1 MiB the handler's
-#: time is a few per cent of that of sending.
-_FIRST, _MOST = 2, 32
+#: The answers of a connection's first run, the most at the begin of any run, before which the peer
+#: waits, and the most of all. With 32 of 1 MiB the handler's time is a few per cent of sending.
+_FIRST, _MOST_AT_ONCE, _MOST = 2, 4, 32
 #: The most requests that are answered without a run, after runs of which nothing was used.
 _LONGEST_PAUSE = 64
 
@@ -33,55 +38,66 @@ class RunAhead:
         self._listener = listener
         self._ahead: AnswersAhead | None = None
         self._header: RequestHeader | None = None
-        #: The sizes of the requests that were not answered yet and of their responses, in reverse.
-        self._sizes: list[tuple[int, int]] = []
+        #: The sizes of the requests that were not answered yet and of their responses.
+        self._sizes: deque[tuple[int, int]] = deque()
+        #: So many answers are left at most.
         self._count = _FIRST
         #: Answers of this run that were given.
         self._used = 0
+        #: Those of them at the last check of the connection's time, and all there were then.
+        self._checked_used = self._checked = 0
         #: Requests without a run after one that was of no use, and how many of them are left.
         self._pause = self._pause_left = 0
-        #: Whether the connection's time was checked during this run.
-        self._is_old = False
+        #: What precedes the body in each request.
+        self._start = b""
 
     def begin(self, ahead: AnswersAhead, header: RequestHeader, start: bytes) -> None:
-        """Leave answers to the loop; ``start`` is what precedes the body in each request."""
+        """Leave answers to the loop, which begins with them once this request is answered.
+
+        ``start`` is what precedes the body in each request.
+        """
         if self._pause_left:
             self._pause_left -= 1
             return
-        foreseen = ahead.begin(self._count, self.end)
+        foreseen = ahead.begin(min(self._count, _MOST_AT_ONCE), self.end)
         if not foreseen:
             return
-        self._ahead, self._header = ahead, header
-        self._used, self._is_old = 0, False
-        expected, sizes = [], []
-        for body, answer in foreseen:
-            size = sum(map(size_of, answer))
-            head = response_header(header.api, header.version, 0, size)
-            expected.append((start + body, [head, *answer]))
-            sizes.append((len(start) + len(body), size))
-        self._sizes = sizes[::-1]
+        self._ahead, self._header, self._start = ahead, header, start
+        self._used = self._checked_used = self._checked = 0
         try:
-            is_expected = self._socket.expect(expected)
+            self._socket.prepare(self._expected(foreseen))
         except (StorageError, ValueError):
             # A file was closed, or the request is too large.
-            is_expected = False
-        if not is_expected:
+            self.end()
+
+    def go_on(self) -> None:
+        """Leave more answers to the loop, behind those that it has not given yet."""
+        if self._ahead is None:
+            return
+        self._note(self._ahead, self._socket.take_answered())
+        self._count = min(2 * self._count, _MOST)
+        foreseen = self._ahead.more(self._count - len(self._sizes))
+        try:
+            is_in_time = self._socket.expect(self._expected(foreseen))
+        except (StorageError, ValueError):
+            is_in_time = False
+        if not is_in_time:
             self.end()
 
     def note(self) -> bool:
-        """Count the requests that the loop answered since the last call; return if there are any.
+        """Count the given answers; return if there are any since the last call.
 
-        Ends a run that the last check of the connection's time has seen.
+        Called in each check of the connection's time. Ends the run where an answer from before the
+        last check is left.
         """
         if self._ahead is None:
             return False
-        used = self._used
-        if self._is_old:
+        self._note(self._ahead, self._socket.take_answered())
+        is_active = self._used > self._checked_used
+        if self._used < self._checked:
             self.end()
-        else:
-            self._is_old = True
-            self._note(self._ahead, self._socket.take_answered())
-        return self._used > used
+        self._checked_used, self._checked = self._used, self._used + len(self._sizes)
+        return is_active
 
     def end(self) -> None:
         """Withdraw the answers that were not given."""
@@ -91,12 +107,26 @@ class RunAhead:
         self._note(ahead, self._socket.withdraw())
         ahead.end()
         if self._used:
-            self._count = self._used if self._sizes else min(2 * self._used, _MOST)
+            self._count = min(self._used if self._sizes else 2 * self._used, _MOST)
             self._pause = 0
         else:
             self._pause = min(2 * self._pause + 1, _LONGEST_PAUSE)
         self._pause_left = self._pause
-        self._sizes = []
+        self._sizes.clear()
+
+    def _expected(
+        self, foreseen: Sequence[ExpectedRequest]
+    ) -> list[tuple[bytes, list[bytes | memoryview | FileSlice]]]:
+        """Return whole requests and responses, and note their sizes."""
+        header = self._header
+        assert header is not None
+        expected = []
+        for body, answer in foreseen:
+            size = sum(map(size_of, answer))
+            head = response_header(header.api, header.version, 0, size)
+            expected.append((self._start + body, [head, *answer]))
+            self._sizes.append((len(self._start) + len(body), size))
+        return expected
 
     def _note(self, ahead: AnswersAhead, count: int) -> None:
         if not count:
@@ -108,4 +138,4 @@ class RunAhead:
         self._traffic.errors[header.api.name, NONE] += count
         for _ in range(count):
             # The loop's thread answers within microseconds.
-            self._traffic.note(self._listener, header, *self._sizes.pop(), 0.0)
+            self._traffic.note(self._listener, header, *self._sizes.popleft(), 0.0)

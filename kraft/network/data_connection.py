@@ -12,6 +12,7 @@ from collections.abc import Coroutine, Sequence
 from typing import Any
 
 from kraft._core.sockets.data_loop import (
+    FEW,
     FRAME,
     LOST,
     NO_FILE,
@@ -113,6 +114,9 @@ class DataConnection(ServerConnection):
                 self.resume_writing()
             if events & FRAME:
                 self._pass_on_frame()
+            elif events & FEW and self._ahead is not None:
+                self.last_active = self._loop.time()
+                self._ahead.go_on()
 
     def frame_limits(self) -> tuple[int, bool, int]:
         """Return the limits of the next frames, see `DataSocket.set_limits`."""
@@ -169,8 +173,8 @@ class DataConnection(ServerConnection):
     def _run_ahead(
         self, ahead: AnswersAhead, header: RequestHeader, frame: Buffer, body_at: int
     ) -> None:
-        # A gate looks at each request: the authentication of a session ends.
-        if self._is_held or self._gate is not None:
+        # A quota delays the next request. A gate looks at each: an authenticated session ends.
+        if self._is_muted or self._gate is not None:
             return
         if self._ahead is None:
             assert self._socket is not None

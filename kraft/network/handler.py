@@ -31,6 +31,9 @@ class AnswersAhead(Protocol):
         event loop does anything else.
         """
 
+    def more(self, most: int) -> Sequence[ExpectedRequest]:
+        """Return up to ``most`` requests that follow those of before; of no more if none do."""
+
     def answered(self, count: int) -> None:
         """Count the next answers, which were given."""
 

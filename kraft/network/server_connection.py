@@ -565,15 +565,15 @@ class ServerConnection(FrameProtocol):
                     self._response_slices += 1
                 else:
                     self._response_size += len(piece)
-            self._answer(pieces)
-            self._response_size = self._response_slices = 0
             if answer.ahead is not None:
                 self._run_ahead(answer.ahead, header, frame, body_at)
+            self._answer(pieces)
+            self._response_size = self._response_slices = 0
 
     def _run_ahead(
         self, ahead: AnswersAhead, header: RequestHeader, frame: Buffer, body_at: int
     ) -> None:
-        """Leave the answers to the next requests to a data loop; here there is none."""
+        """Leave the answers to the requests after this one to a data loop; here there is none."""
 
     def respond(self, response: Response) -> None:
         """Write the raft node's response to the request in progress."""

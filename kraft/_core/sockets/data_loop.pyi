@@ -10,14 +10,16 @@ from kraft._core.sockets.request_memory import RequestMemory
 
 #: Bits of `DataSocket.events`: a whole request has arrived; `DataSocket.write` may be called again
 #: after it returned True; a request is larger than allowed; the memory of large requests is taken;
-#: a file of a response ended early or cannot be read; the connection is lost. After the last but
-#: one the caller closes the connection; nothing follows the last.
+#: a file of a response ended early or cannot be read; the connection is lost; half of the requests
+#: of `DataSocket.expect` were answered, or all. After `NO_FILE` the caller closes the connection;
+#: nothing follows `LOST`.
 FRAME: int
 WRITABLE: int
 TOO_LARGE: int
 NO_MEMORY: int
 NO_FILE: int
 LOST: int
+FEW: int
 
 @final
 class DataSocket:
@@ -79,13 +81,21 @@ class DataSocket:
         nothing on a closing connection.
         """
 
+    def prepare(self, requests: Sequence[tuple[bytes, Sequence[Buffer | FileSlice]]]) -> None:
+        """`expect` requests as soon as the response that is written next may have reached the peer.
+
+        So that a peer cannot be too early. Nothing is expected where another request has arrived,
+        or where `write` returns True.
+        """
+
     def expect(self, requests: Sequence[tuple[bytes, Sequence[Buffer | FileSlice]]]) -> bool:
         """Answer the next requests without an event, if they are these; return False if too late.
 
-        ``requests``: in the order in which the peer will send them, each without its size field,
-        and its answer. Correlation ids may differ: the peer gets its own. The first other request
-        is reported as ever, and `take_frame` drops the answers that were not given, as `withdraw`
-        does. Too late is a request that has arrived, or the end of the stream.
+        ``requests``: in the order in which the peer will send them, after those that are expected
+        already; each without its size field, and its answer. Correlation ids may differ: the peer
+        gets its own. The first other request is reported as ever, and `take_frame` drops the
+        answers that were not given, as `withdraw` does. Too late is a request that has arrived, or
+        the end of the stream. The event `FEW` follows once half of the answers are given.
 
         Raises ValueError for a request without a correlation id or above 8 KiB, and for an answer
         that does not begin with its header, or has more than 64 KiB outside of files.

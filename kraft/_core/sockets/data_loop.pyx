@@ -48,6 +48,7 @@ from kraft._core.sockets.outgoing cimport (
     SEND_DONE,
     Amount,
     Expected,
+    ExpectedList,
     Outgoing,
     SendOutcome,
     outgoing_copies,
@@ -100,6 +101,7 @@ TOO_LARGE = 4
 NO_MEMORY = 8
 NO_FILE = 16
 LOST = 32
+FEW = 64
 
 
 cdef class FrameBuffer:
@@ -276,6 +278,8 @@ cdef class DataSocket:
 
     cdef Connection *_one
     cdef DataLoop _loop
+    # To expect after the response that is written next.
+    cdef ExpectedList _prepared
     cdef public object owner
     cdef readonly int events
     cdef readonly bint has_more
@@ -295,9 +299,8 @@ cdef class DataSocket:
 
     cdef void _end(self):
         """Free what a lost connection has: its bytes, its answers and its descriptor."""
-        cdef Expected *expected = self._one.expected
-        self._one.expected = NULL
-        drop_expected(expected)
+        drop_expected(&self._one.expected)
+        drop_expected(&self._prepared)
         incoming_clear(&self._one.incoming, <void *>self._loop._memory)
         if self._one.fd >= 0:
             close(self._one.fd)
@@ -466,6 +469,8 @@ cdef class DataSocket:
         outcome = outgoing_send(self._one.fd, response, MOST_SENT_NOW, &sent)
         pthread_mutex_lock(&loop.lock)
         loop.bytes_out += <uint64_t>sent.size
+        if outcome == SEND_DONE:
+            self._expect(&self._prepared)
         pthread_mutex_unlock(&loop.lock)
         if outcome == SEND_DONE:
             release(response)
@@ -488,6 +493,8 @@ cdef class DataSocket:
             is_full = is_above_full(&one.unsent)
             if is_full:
                 one.is_full = True
+            else:
+                self._expect(&self._prepared)
             must_wake = kick(loop, one)
         pthread_mutex_unlock(&loop.lock)
         if must_wake:
@@ -498,33 +505,36 @@ cdef class DataSocket:
 
     # -- answers to expected requests
 
+    def prepare(self, requests):
+        cdef ExpectedList found = expected_of(requests)
+        drop_expected(&self._prepared)
+        self._prepared = found
+
     def expect(self, requests):
-        cdef Loop *loop = &self._loop._state
-        cdef Expected *first = NULL
-        cdef Expected *last = NULL
-        cdef Expected *one
+        cdef ExpectedList found = expected_of(requests)
         cdef bint is_possible
-        try:
-            for request, pieces in requests:
-                one = expected_of(request, pieces)
-                if first == NULL:
-                    first = one
-                else:
-                    last.next = one
-                last = one
-        except BaseException:
-            drop_expected(first)
-            raise
-        pthread_mutex_lock(&loop.lock)
-        # A request that is there already belongs to Python's side, and others follow it.
-        is_possible = not (
-            self._one.has_frame or self._one.is_closing or self._one.is_end_announced
-        )
-        if is_possible:
-            first, self._one.expected = self._one.expected, first
-        pthread_mutex_unlock(&loop.lock)
-        drop_expected(first)
+        pthread_mutex_lock(&self._loop._state.lock)
+        is_possible = self._expect(&found)
+        pthread_mutex_unlock(&self._loop._state.lock)
+        drop_expected(&found)
         return is_possible
+
+    cdef bint _expect(self, ExpectedList *more) noexcept:
+        """Move answers behind those of before; return False if it is too late. Under the lock."""
+        cdef Connection *one = self._one
+        # A request that is there already belongs to Python's side, and others follow it.
+        if one.has_frame or one.is_closing or one.is_end_announced:
+            return False
+        if more.count:
+            if one.expected.count:
+                one.expected.last.next = more.first
+            else:
+                one.expected.first = more.first
+            one.expected.last = more.last
+            one.expected.count += more.count
+            one.few = one.expected.count // 2
+            more[0] = ExpectedList(NULL, NULL, 0)
+        return True
 
     def withdraw(self):
         self._drop_answers()
@@ -538,12 +548,13 @@ cdef class DataSocket:
         return answered
 
     cdef void _drop_answers(self):
-        cdef Expected *expected
+        cdef ExpectedList expected
         pthread_mutex_lock(&self._loop._state.lock)
         expected = self._one.expected
-        self._one.expected = NULL
+        self._one.expected = ExpectedList(NULL, NULL, 0)
         pthread_mutex_unlock(&self._loop._state.lock)
-        drop_expected(expected)
+        drop_expected(&expected)
+        drop_expected(&self._prepared)
 
     # -- closing
 
@@ -565,7 +576,25 @@ cdef class DataSocket:
             wake_up(&self._loop._state)
 
 
-cdef Expected *expected_of(bytes request, pieces) except NULL:
+cdef ExpectedList expected_of(requests) except *:
+    cdef ExpectedList found = ExpectedList(NULL, NULL, 0)
+    cdef Expected *one
+    try:
+        for request, pieces in requests:
+            one = new_expected(request, pieces)
+            if found.count:
+                found.last.next = one
+            else:
+                found.first = one
+            found.last = one
+            found.count += 1
+    except BaseException:
+        drop_expected(&found)
+        raise
+    return found
+
+
+cdef Expected *new_expected(bytes request, pieces) except NULL:
     cdef Py_ssize_t size = PyBytes_GET_SIZE(request)
     cdef Amount amount = Amount(0, 0, 0)
     cdef Outgoing *answer
@@ -593,13 +622,16 @@ cdef Expected *expected_of(bytes request, pieces) except NULL:
     return one
 
 
-cdef void drop_expected(Expected *first):
+cdef void drop_expected(ExpectedList *dropped):
+    """Free answers that were not given; the list is empty afterwards."""
+    cdef Expected *one = dropped.first
     cdef Expected *following
-    while first != NULL:
-        following = first.next
-        release(first.answer)
-        free(first)
-        first = following
+    dropped[0] = ExpectedList(NULL, NULL, 0)
+    while one != NULL:
+        following = one.next
+        release(one.answer)
+        free(one)
+        one = following
 
 
 cdef Py_ssize_t size_of(piece):

@@ -4,7 +4,7 @@ from cpython.ref cimport PyObject
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 
 from kraft._core.sockets.incoming cimport SMALL_SIZE, ApiLimits, FrameLimits, Incoming
-from kraft._core.sockets.outgoing cimport Amount, Expected, Outgoing
+from kraft._core.sockets.outgoing cimport Amount, ExpectedList, Outgoing
 from kraft._core.sockets.system cimport pthread_mutex_t
 
 # What a connection reports.
@@ -15,6 +15,7 @@ cdef enum:
     EVENT_NO_MEMORY = 8
     EVENT_NO_FILE = 16
     EVENT_LOST = 32
+    EVENT_FEW = 64
 
 cdef enum:
     # A connection is full above one of these unsent amounts, until it has at most a part of each.
@@ -58,7 +59,8 @@ cdef struct Connection:
     FrameLimits limits
     Outgoing *submitted
     Outgoing *submitted_last
-    Expected *expected          # the answers to the next requests, in their order
+    ExpectedList expected       # the answers to the next requests
+    int few                     # report that no more than these are left; -1: it is reported
     int64_t answered            # how many of them were given since Python's side asked
     Connection *next_dirty
     Connection *next_ready

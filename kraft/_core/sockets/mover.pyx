@@ -17,8 +17,9 @@ response, and no signal is needed.
 
 Where Python's side knows what a peer will ask next, it leaves the answers here (``expected``). A
 request that equals the first of them but for its correlation id is answered by this thread, and
-Python's side learns of it later; another one is reported as ever. Taking a request withdraws the
-answers that were not given: while Python's side has a request, nothing is expected.
+Python's side learns of it later; another one is reported as ever. Once half of the answers are
+given this thread reports it, and Python's side leaves more behind them. Taking a request withdraws
+the answers that were not given: while Python's side has a request, nothing is expected.
 
 This thread reports a connection as lost and does not touch it again. Only then Python's side closes
 the descriptor: its number cannot come to mean another socket while one of the threads uses it. A
@@ -266,6 +267,9 @@ cdef void serve(Loop *loop, Connection *one, uint32_t events, bint is_dirty) noe
         one.has_frame = True
         if one.is_busy:
             report &= ~EVENT_FRAME
+    if is_answered and one.expected.count <= one.few:
+        one.few = -1
+        report |= EVENT_FEW
     if receiving == RECEIVE_END:
         # As asyncio's transports: what is written is sent, then the connection is closed.
         one.is_closing = True
@@ -339,7 +343,7 @@ cdef bint answer_expected(Loop *loop, Connection *one) noexcept nogil:
         return False
     request = one.incoming.data + one.incoming.begin + sizeof(int32_t)
     pthread_mutex_lock(&loop.lock)
-    first = one.expected
+    first = one.expected.first
     if first == NULL or first.size != frame_size(&one.incoming):
         pthread_mutex_unlock(&loop.lock)
         return False
@@ -354,7 +358,8 @@ cdef bint answer_expected(Loop *loop, Connection *one) noexcept nogil:
     ):
         pthread_mutex_unlock(&loop.lock)
         return False
-    one.expected = first.next
+    one.expected.first = first.next
+    one.expected.count -= 1
     one.answered += 1
     one.unsent = unsent
     pthread_mutex_unlock(&loop.lock)

@@ -36,6 +36,12 @@ cdef struct Expected:
     Py_ssize_t size         # of the request, without its size field
     uint8_t *request
 
+# Answers in the order in which their requests are expected.
+cdef struct ExpectedList:
+    Expected *first
+    Expected *last
+    int count
+
 
 cdef Outgoing *outgoing_new(int count, Py_ssize_t copied) noexcept nogil
 cdef inline uint8_t *outgoing_copies(Outgoing *one) noexcept nogil:

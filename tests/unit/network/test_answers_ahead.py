@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import time
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -32,14 +33,20 @@ class Counting:
 
     number: int
     runs: list[Counting]
-    asked: int = 0
+    #: How many it was asked for, each time.
+    asked: list[int] = field(default_factory=list)
     given: int = 0
     withdraw: Callable[[], None] | None = None
 
     def begin(self, most: int, withdraw: Callable[[], None]) -> Sequence[ExpectedRequest]:
-        self.asked, self.withdraw = most, withdraw
+        self.withdraw = withdraw
         self.runs.append(self)
-        following = range(self.number + 1, self.number + 1 + most)
+        return self.more(most)
+
+    def more(self, most: int) -> Sequence[ExpectedRequest]:
+        first = self.number + 1 + sum(self.asked)
+        self.asked.append(most)
+        following = range(first, first + most)
         return [ExpectedRequest(b"%d" % each, [b"ahead ", b"%d" % each]) for each in following]
 
     def answered(self, count: int) -> None:
@@ -84,6 +91,22 @@ def stop_sweeps(listener: Listener) -> None:
     listener._sweep.cancel()
 
 
+async def ask_slowly(numbers: Numbers, client: Client, number: int) -> bytes:
+    """Ask; let the connection leave more answers to the loop where half of them are used."""
+    who = await ask(client, number)
+    (run,) = numbers.runs
+    left = sum(run.asked) - number
+    if left <= half_of(run.asked):
+        times = len(run.asked)
+        await until(lambda: len(run.asked) > times)
+    return who
+
+
+def half_of(asked: Sequence[int]) -> int:
+    """Return the answers that are left when a run asks for more, which doubles their count."""
+    return min(32, 2 ** len(asked)) // 2
+
+
 async def ask(client: Client, number: int) -> bytes:
     """Send a number; return who answered it."""
     await client.send(request_frame(CREATE_TOPICS, 2, 1000 + number, "x", b"%d" % number))
@@ -94,15 +117,17 @@ async def ask(client: Client, number: int) -> bytes:
 
 
 @on_data_loops
-def test_a_steady_peer_gets_ever_longer_runs(play: Callable[..., None]) -> None:
+def test_a_steady_peer_is_answered_by_the_loop_alone(play: Callable[..., None]) -> None:
     async def scenario(node: Node) -> None:
         numbers = Numbers(node)
         client = await numbers.begin()
-        answered = [await ask(client, number) for number in range(200)]
-        assert [each.asked for each in numbers.runs[:6]] == [2, 4, 8, 16, 32, 32]
-        assert answered.count(b"handler") == 10
-        assert [each.given for each in numbers.runs[:6]] == [2, 4, 8, 16, 32, 32]
+        answered = [await ask_slowly(numbers, client, number) for number in range(200)]
+        assert answered.count(b"handler") == 1
+        (run,) = numbers.runs
+        # One is left of 2, 2 of 4, and so on.
+        assert run.asked == [2, 3, 6, 12, 24, *[16] * 11]
         numbers.connection.check_time(0)
+        assert run.given == 199
         traffic = node.transport.listener.traffic
         assert traffic.listeners[LISTENER].requests == 200
         assert traffic.errors["CreateTopics", NONE] == 200 - answered.count(b"handler")
@@ -151,6 +176,54 @@ def test_withdrawn_and_old_answers_are_not_given(play: Callable[..., None]) -> N
         numbers.connection.check_time(0)
         assert numbers.runs[1].withdraw is None
         assert await ask(client, 4) == b"handler"
+
+    play(scenario)
+
+
+@on_data_loops
+def test_a_run_ends_once_an_answer_has_seen_two_checks(play: Callable[..., None]) -> None:
+    async def scenario(node: Node) -> None:
+        numbers = Numbers(node)
+        client = await numbers.begin()
+        for number in range(100):
+            await ask_slowly(numbers, client, number)
+        (run,) = numbers.runs
+        connection = numbers.connection
+        connection.check_time(0)
+        left = sum(run.asked) - run.given
+        # All answers that the check has seen are given before the next.
+        for number in range(100, 100 + left):
+            await ask_slowly(numbers, client, number)
+        connection.check_time(0)
+        assert run.withdraw is not None
+        left = sum(run.asked) - run.given
+        for number in range(run.given + 1, run.given + left):
+            await ask_slowly(numbers, client, number)
+        connection.check_time(0)
+        assert run.withdraw is None
+
+    play(scenario)
+
+
+@on_data_loops
+def test_a_run_begins_anew_where_more_answers_come_too_late(play: Callable[..., None]) -> None:
+    async def scenario(node: Node) -> None:
+        numbers = Numbers(node)
+        client = await numbers.begin()
+        for number in range(3):
+            await ask_slowly(numbers, client, number)
+        (run,) = numbers.runs
+        # One more than the loop's thread can answer while this thread, the event loop's, waits.
+        together = range(3, sum(run.asked) + 2)
+        frames = [request_frame(CREATE_TOPICS, 2, each, "x", b"%d" % each) for each in together]
+        client.writer.write(b"".join(frames))
+        time.sleep(0.05)
+        for number in together:
+            assert (await client.frame()).endswith(b" %d" % number)
+        for number in range(together.stop, 50):
+            await ask(client, number)
+        assert 1 < len(numbers.runs) < 10
+        assert sum(each.given for each in numbers.runs) > 30
 
     play(scenario)
 

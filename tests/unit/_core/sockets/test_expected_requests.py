@@ -13,7 +13,7 @@ import pytest
 
 from kraft._core.bytes.file_slice import FileSlice
 from kraft._core.log.disk import OsDisk, OsFile
-from kraft._core.sockets.data_loop import LOST, NO_FILE
+from kraft._core.sockets.data_loop import FEW, FRAME, LOST, NO_FILE
 from tests.harness.commands import PATIENCE_S
 from tests.unit._core.sockets.loops import ANY_API, Loops, Served, receive
 
@@ -142,12 +142,126 @@ def test_withdrawn_answers_are_not_given(loops: Loops, file: OsFile) -> None:
     ask(client, b"next", 1, parts)
     assert served.socket.withdraw() == 1
     reported(loops, served, client, request_of(b"next", 2))
-    # New ones take the place of old ones.
-    assert not served.socket.ask_frame()
-    assert served.socket.expect([(request_of(b"a"), answer_of([b"a"]))])
-    assert served.socket.expect([(request_of(b"b"), answer_of([b"b"]))])
-    ask(client, b"b", 3, [b"b"])
+    client.close()
+
+
+def test_more_requests_are_expected_behind_those_of_before(loops: Loops, file: OsFile) -> None:
+    client, served = loops.connect()
+
+    def expect(*numbers: int) -> None:
+        more = [(request_of(b"%d" % each), answer_of([b"%d" % each])) for each in numbers]
+        assert served.socket.expect(more)
+
+    expect(0, 1)
+    expect(2, 3)
+    for number in range(4):
+        ask(client, b"%d" % number, number, [b"%d" % number])
+    # Behind the last one as well, as long as no other request has come.
+    expect(4)
+    ask(client, b"4", 4, [b"4"])
+    expect()
+    assert served.socket.withdraw() == 5
+    client.close()
+
+
+def test_the_half_of_the_expected_requests_is_reported_once(loops: Loops) -> None:
+    client, served = loops.connect()
+    nexts = [(request_of(b"next"), answer_of([b"x"]))]
+
+    def answered(count: int) -> int:
+        """Let so many requests be answered; return whether the half was reported meanwhile."""
+        served.events = 0
+        for number in range(count):
+            ask(client, b"next", number, [b"x"])
+        # The next event comes after them.
+        reported_before = len(served.requests)
+        other, of_other = loops.connect()
+        other.sendall(framed(request_of(b"other")))
+        loops.until(lambda: of_other.requests)
+        other.close()
+        assert len(served.requests) == reported_before
+        return served.events
+
+    assert served.socket.expect(nexts * 7)
+    assert answered(3) == 0
+    assert answered(1) == FEW
+    assert answered(1) == 0
+    # Now there are 6.
+    assert served.socket.expect(nexts * 4)
+    assert answered(2) == 0
+    assert answered(1) == FEW
+    assert answered(3) == 0
+    assert served.socket.expect(nexts)
+    assert answered(1) == FEW
+    client.close()
+
+
+@pytest.mark.parametrize("size", [10, 200_000, 1 << 20])
+def test_prepared_answers_follow_the_next_response(loops: Loops, file: OsFile, size: int) -> None:
+    """However early the peer asks: the loop's thread has the answer when the response is there."""
+    client, served = loops.connect()
+    response: Answer = [FileSlice(file, 0, size)]
+
+    def answer(served: Served, request: bytes) -> None:
+        served.socket.prepare([(request_of(b"next"), answer_of([b"x"]))])
+        served.socket.write(answer_of(response))
+
+    loops.answer = answer
+    served.socket.prepare([(request_of(b"first"), answer_of([b"y"]))])
+    client.sendall(framed(request_of(b"first")))
+    loops.until(lambda: served.requests)
+    wanted = bytes_of(answer_of(response))
+    assert receive(client, len(wanted)) == wanted
+    ask(client, b"next", 1, [b"x"])
+    assert len(served.requests) == 1
     assert served.socket.withdraw() == 1
+    client.close()
+
+
+@pytest.mark.parametrize("how", ["pipelined", "full", "withdrawn", "lost"])
+def test_prepared_answers_that_are_not_given(loops: Loops, tmp_path: Path, how: str) -> None:
+    path = tmp_path / "segment"
+    path.write_bytes(CONTENT)
+    client, served = loops.connect()
+    prepared = [(request_of(b"next"), answer_of([FileSlice(OsDisk().open(path), 0, 1000)]))]
+
+    def answer(served: Served, request: bytes) -> None:
+        if len(served.requests) == 1:
+            served.socket.prepare(prepared)
+            prepared.clear()
+            if how == "withdrawn":
+                assert served.socket.withdraw() == 0
+            served.socket.write([bytes(200_000)] if how == "full" else [b"x"])
+
+    loops.answer = answer
+    loops.takes_frames = False
+    both = framed(request_of(b"first")) + framed(request_of(b"next"))
+    client.sendall(both if how == "pipelined" else framed(request_of(b"first")))
+    loops.until(lambda: served.events & FRAME)
+    if how == "pipelined":
+        served.socket.take_frame()
+        loops.until(served.socket.ask_frame)
+        served.requests.append(b"first")
+        answer(served, b"first")
+    else:
+        loops.takes_frames = True
+        loops.take(served)
+    if how == "lost":
+        served.socket.prepare(
+            [(request_of(b"next"), answer_of([FileSlice(OsDisk().open(path), 0, 9)]))]
+        )
+        served.socket.abort()
+        loops.until(lambda: served.events & LOST)
+    else:
+        assert receive(client, 1)
+        if how == "pipelined":
+            loops.take(served)
+            assert len(served.requests) == 2
+        else:
+            reported(loops, served, client, request_of(b"next"))
+        assert served.socket.withdraw() == 0
+    loops.loop.take()
+    assert not is_open(path)
     client.close()
 
 
@@ -220,7 +334,7 @@ def test_invalid_requests_and_answers(loops: Loops, file: OsFile) -> None:
     client.close()
 
 
-@pytest.mark.parametrize("how", ["withdrawn", "replaced", "lost", "stopped"])
+@pytest.mark.parametrize("how", ["withdrawn", "lost", "stopped"])
 def test_the_files_of_answers_that_are_not_given_are_closed(tmp_path: Path, how: str) -> None:
     path = tmp_path / "segment"
     path.write_bytes(CONTENT)
@@ -233,8 +347,6 @@ def test_the_files_of_answers_that_are_not_given_are_closed(tmp_path: Path, how:
         assert is_open(path)
         if how == "withdrawn":
             assert served.socket.withdraw() == 1
-        elif how == "replaced":
-            assert served.socket.expect([(request_of(b"next"), answer_of([b"x"]))])
         elif how == "lost":
             served.socket.abort()
             loops.until(lambda: served.events & LOST)
