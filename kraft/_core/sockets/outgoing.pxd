@@ -25,6 +25,7 @@ cdef struct Outgoing:
     int count
     int slices              # the segments of files among them
     int first               # the first segment with bytes left
+    bint is_corked          # the kernel keeps what does not fill a packet
     void *references        # the Python object to release when all is sent, or NULL
     Segment *segments
 

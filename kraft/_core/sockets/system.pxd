@@ -34,6 +34,13 @@ cdef extern from "<sys/socket.h>" nogil:
     int MSG_NOSIGNAL
     Py_ssize_t recv(int fd, void *data, size_t size, int flags)
     Py_ssize_t sendmsg(int fd, const msghdr *message, int flags)
+    int setsockopt(int fd, int level, int name, const void *value, unsigned int size)
+
+cdef extern from "<netinet/in.h>" nogil:
+    int IPPROTO_TCP
+
+cdef extern from "<netinet/tcp.h>" nogil:
+    int TCP_CORK
 
 cdef extern from "<sys/sendfile.h>" nogil:
     Py_ssize_t sendfile(int to, int source, off_t *position, size_t size)

@@ -61,6 +61,8 @@ class Loops:
         #: What to do with a request; by default the test looks for it in `Served.requests`.
         self.answer: Callable[[Served, bytes], None] = lambda served, request: None
         self.takes_frames = True
+        #: Gets the loop's side of a connection before the loop has it.
+        self.on_accept: Callable[[socket.socket], None] = lambda accepted: None
 
     def __enter__(self) -> Self:
         return self
@@ -75,6 +77,7 @@ class Loops:
         client.settimeout(PATIENCE_S)
         accepted, _ = self._listening.accept()
         accepted.setblocking(False)
+        self.on_accept(accepted)
         added = self.loop.add(accepted.detach(), None, largest, has_apis, most_memory)
         added.owner = Served(added)
         return client, added.owner

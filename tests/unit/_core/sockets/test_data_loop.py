@@ -230,6 +230,24 @@ def test_a_response_of_memory_and_files(loops: Loops, path: Path) -> None:
     assert loops.loop.bytes_out == 3 * len(expected)
 
 
+@pytest.mark.parametrize("slices", [0, 1, 3])
+def test_a_response_leaves_in_full_packets(loops: Loops, path: Path, slices: int) -> None:
+    """Neither the end of a part of a file nor the bytes after it have a packet of their own."""
+    accepted: list[socket.socket] = []
+    loops.on_accept = lambda one: accepted.append(one.dup())
+    client, served = loops.connect()
+    with client, accepted[0]:
+        part: list[Buffer | FileSlice] = [FileSlice(OsDisk().open(path), 10, 1000), b"more"]
+        served.socket.write([b"begin", *part * slices])
+        assert len(receive(client, 5 + 1004 * slices)) == 5 + 1004 * slices
+        # A packet of loopback has 64 KiB. What was lost in a standstill is sent again.
+        information = accepted[0].getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 160)
+        retransmitted = struct.unpack_from("I", information, 100)[0]
+        assert struct.unpack_from("I", information, 156)[0] - retransmitted == 1
+        # Nothing is kept back after it.
+        assert not accepted[0].getsockopt(socket.IPPROTO_TCP, socket.TCP_CORK)
+
+
 def test_empty_pieces_send_nothing(loops: Loops, path: Path) -> None:
     client, served = loops.connect()
     assert served.socket.write([b"", FileSlice(OsDisk().open(path), 5, 0)]) is False
