@@ -53,8 +53,6 @@ REGRESSED = 1
 
 #: Below this size, this process is faster than starting Spark.
 _LOCAL_BYTES = 128 << 20
-#: The default of `compare --threshold`.
-_THRESHOLD = 0.05
 
 _EPILOG = (
     "[bold]Exit codes[/bold]: 0 done, no regression (regress without --fail: always) · "
@@ -307,10 +305,12 @@ def compare(
 
     output = Output(as_json=as_json)
     with refusing_bad_input():
+        from kraft.regression.comparison import DEFAULT_THRESHOLD
+
         settings = settings_of(statistic=statistic, false_discovery_rate=false_discovery_rate)
         ruled = rules_of(rules, repository)
         allowed = ruled.threshold if threshold is None else share_of(threshold)
-        allowed = _THRESHOLD if allowed is None else allowed
+        allowed = DEFAULT_THRESHOLD if allowed is None else allowed
         reading = reading_of(
             format_name=format_name,
             columns=columns,

@@ -77,7 +77,7 @@ def serve(
 ) -> None:
     """Show a store in the browser, and keep the pages up to date while results come in.
 
-    The first page has all projects: last run, new regressions, what is watched, accepted and expected, and the level over time. Each project has the page of kraft regress --html, and the document of --json. Listens on 127.0.0.1 only. A new version of the store, or a new verdict, is analysed by a process in the background; projects without new runs are not analysed again.
+    The first page has all projects: last run, new regressions, what is watched, accepted and expected, and the level over time. Each project has the page of kraft regress --html, the document of --json, and a page that compares any two of its commits or runs. Listens on 127.0.0.1 only. A new version of the store, or a new verdict, is analysed by a process in the background; projects without new runs are not analysed again.
 
     [bold]Examples[/bold]
 

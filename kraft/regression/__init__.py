@@ -42,6 +42,7 @@ needs the packages of ``kraft[regress]``, and neither Spark nor Java.
 ``page_parts``        pieces of HTML pages, also for the fleet's report
 ``project_summary``, ``dashboard``  what is said about one project, and the page about all of them
 ``project_pages``     a folder with the pages of all projects
-``live_store``, ``page_worker``, ``page_server``  the same, kept up to date and served on loopback
+``live_store``, ``page_worker``, ``page_server``  the same, kept up to date and served on loopback;
+                      ``live_comparison`` adds comparisons
 ``report_text``, ``plots``  texts that all reports share; the data of the page's plots
 """

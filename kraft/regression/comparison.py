@@ -48,6 +48,9 @@ RANKED_ROUNDS = 10
 #: Above this many, an even selection of the rounds is used.
 MAX_ROUNDS = 10_000
 
+#: The allowed change of a comparison that names none.
+DEFAULT_THRESHOLD = 0.05
+
 #: Identity of a benchmark in a comparison; the branches of candidate and baseline may differ.
 KEY = [name for name in SeriesKey._fields if name != "branch"]
 

@@ -12,22 +12,45 @@ from typing import Any
 
 from kraft.regression import page_parts, report_text
 from kraft.regression.findings import Comparison
-from kraft.regression.page_parts import cell, escaped, figure, left_out, table
+from kraft.regression.page_parts import (
+    ALONE,
+    PageSite,
+    cell,
+    escaped,
+    figure,
+    left_out,
+    site_line,
+    table,
+)
 
 #: Benchmarks that are drawn, those that differ most; the table has all, up to `MOST_ROWS`.
 MOST_DRAWN = 60
 MOST_ROWS = 5000
 _ROW_PX = 22
 
+#: Of the form above a page that is served live.
+FORM_STYLE = """
+form.tools input, form.tools button { font: inherit; color: inherit; background: var(--ground);
+  border: 1px solid var(--line); border-radius: .3rem; padding: .3rem .6rem; }
+form.tools button { cursor: pointer; }
+"""
 _STYLE = """
 .ratios .plot { height: HEIGHTpx; }
 """
 
 
-def page(comparisons: Sequence[Comparison], threshold: float, *, title: str = "Comparison") -> str:
+def page(
+    comparisons: Sequence[Comparison],
+    threshold: float,
+    *,
+    title: str = "Comparison",
+    site: PageSite = ALONE,
+    above: str = "",
+) -> str:
     """Return the whole file as text; write it as UTF-8. About 2 MB of it are plotly.js.
 
-    ``threshold`` is the allowed change: 0.05 is 5 %. Raises MissingPackageError without plotly.
+    ``threshold`` is the allowed change: 0.05 is 5 %. ``site`` is the page's place; ``above`` is
+    markup below its title. Raises MissingPackageError without plotly.
     """
     ordered = report_text.worst_first(comparisons)
     names = report_text.Names(each.key for each in comparisons)
@@ -50,13 +73,16 @@ def page(comparisons: Sequence[Comparison], threshold: float, *, title: str = "C
     rows = "\n".join(_row(each, names) for each in ordered[:MOST_ROWS])
     search = '<input type="search" placeholder="Filter by name" aria-label="Filter by name">'
     body = (
+        f"{site_line(site)}"
         f'<header>\n<h1>{escaped(title)}</h1>\n<p class="quiet">'
-        f"{escaped(report_text.comparison_summary(comparisons))}</p>\n</header>\n{plot}\n"
+        f"{escaped(report_text.comparison_summary(comparisons))}</p>\n</header>\n"
+        f"{above}{plot}\n"
         f'<h2>Benchmarks</h2>\n<div class="tools">{search}</div>\n{table(head, rows)}\n'
         f"{left_out(len(ordered) - MOST_ROWS, 'benchmarks')}"
     )
     style = _STYLE.replace("HEIGHT", str(90 + _ROW_PX * len(drawn)))
-    return page_parts.document(title, body, data, style=style)
+    style += FORM_STYLE if above else ""
+    return page_parts.document(title, body, data, style=style, site=site)
 
 
 def _drawn(ordered: Sequence[Comparison]) -> list[Comparison]:

@@ -13,6 +13,7 @@ from kraft.regression import report_text
 from kraft.regression.page_parts import (
     PageSite,
     cell,
+    comparisons_of,
     document,
     escaped,
     left_out,
@@ -51,7 +52,7 @@ def page(
         [
             site_line(site, message),
             _heading(ordered, title, facts),
-            _projects(ordered),
+            _projects(ordered, is_live=bool(site.name)),
             _alarms(ordered),
         ]
     )
@@ -79,7 +80,7 @@ def _heading(projects: Sequence[ProjectSummary], title: str, facts: str) -> str:
     )
 
 
-def _projects(projects: Sequence[ProjectSummary]) -> str:
+def _projects(projects: Sequence[ProjectSummary], *, is_live: bool) -> str:
     if not projects:
         return (
             "<h2>Projects</h2>\n<p>The store has no runs yet. Add results with <code>kraft bench "
@@ -88,7 +89,7 @@ def _projects(projects: Sequence[ProjectSummary]) -> str:
     head = [("project", False), ("level", False), ("last run", False), ("new", True)]
     head += [("watched", True), ("accepted", True), ("improved", True), ("series", True)]
     head += [("runs", True)]
-    rows = "\n".join(_row(each) for each in projects[:MOST_ROWS])
+    rows = "\n".join(_row(each, is_live=is_live) for each in projects[:MOST_ROWS])
     return (
         '<h2>Projects</h2>\n<p class="quiet">New regressions are those that nobody accepted, '
         "expected or watches. The level is the geometric mean of all benchmarks of a project, "
@@ -99,7 +100,7 @@ def _projects(projects: Sequence[ProjectSummary]) -> str:
     )
 
 
-def _row(project: ProjectSummary) -> str:
+def _row(project: ProjectSummary, *, is_live: bool) -> str:
     name = escaped(project.name)
     facts = ""
     if project.error:
@@ -111,11 +112,12 @@ def _row(project: ProjectSummary) -> str:
         facts = f'<br><span class="quiet">{expected} did not come</span>'
     commit = report_text.commit_text(project.last_commit)
     last = report_text.time_text(project.last_run_us)
+    compare = f' <a href="{comparisons_of(project.page)}">compare</a>' if is_live else ""
     cells = [
         cell(f'<a href="{project.page}.html">{name}</a>{facts}', key=project.name, style="name"),
         cell(_level_plot(project), key=str(project.level), style="level"),
         cell(
-            f'{last}<br><span class="commits quiet">{escaped(commit)}</span>',
+            f'{last}<br><span class="commits quiet">{escaped(commit)}</span>{compare}',
             key=str(project.last_run_us).zfill(20),
         ),
     ]

@@ -62,7 +62,7 @@ class LiveStore:
 
     def __init__(self, request: PagesRequest, folder: Path, *, interval_s: float = 5.0) -> None:
         """Open the store. Raises StorageError if there is none."""
-        self._request = request
+        self.request = request
         self._folder = folder
         self._interval_s = interval_s
         self._runs: StoreState = open_store(request.store)
@@ -102,7 +102,7 @@ class LiveStore:
 
     def _check(self) -> None:
         """Look for a new version; analyse the projects that changed."""
-        store = self._request.store
+        store = self.request.store
         seen = newest_version(store), ledger_version(store)
         is_over = self._next_end_us is not None and _now_us() >= self._next_end_us
         is_retry = self._retry_at is not None and time.monotonic() >= self._retry_at
@@ -123,7 +123,7 @@ class LiveStore:
 
     def _analyse(self) -> None:
         """Bring the pages to the state that was read."""
-        scope = self._request.scope
+        scope = self.request.scope
         runs = project_pages.projects_of(self._runs.runs, scope)
         wanted = {
             each.page: (
@@ -156,7 +156,7 @@ class LiveStore:
 
     def _run_worker(self, changed: Mapping[str, tuple[ProjectSummary, str]]) -> None:
         """Let a process analyse projects, and publish each when it is done."""
-        request = replace(self._request, version=self._runs.version)
+        request = replace(self.request, version=self._runs.version)
         with self._lock:
             if self._stopping.is_set():
                 return

@@ -224,10 +224,14 @@
     const isKnown = ({ type, mode }) => !type && (mode === "lines" || mode === "markers");
     const hasMoreAxes = Object.keys(given).some((name) => /^[xy]axis\d/.test(name));
     if (!width || hasMoreAxes || !traces.every(isKnown)) return;
-    const [left, right, top, bottom] = [given.margin.l, width - given.margin.r, given.margin.t,
-      height - given.margin.b];
-    const x = scaleOf(given.xaxis, traces.flatMap((trace) => trace.x), left, right);
-    const y = scaleOf(given.yaxis, traces.flatMap((trace) => trace.y), bottom, top);
+    const ends = (trace, name, error) => trace[error] === undefined ? trace[name]
+      : trace[name].flatMap((value, place) =>
+        [value - trace[error].arrayminus[place], value + trace[error].array[place]]);
+    const [top, bottom] = [given.margin.t, height - given.margin.b];
+    const y = scaleOf(given.yaxis, traces.flatMap((trace) => ends(trace, "y", "error_y")), bottom, top);
+    const longest = Math.max(...y.ticks.map(([, text]) => text.length));
+    const left = Math.max(given.margin.l, 7 * longest + 12), right = width - given.margin.r;
+    const x = scaleOf(given.xaxis, traces.flatMap((trace) => ends(trace, "x", "error_x")), left, right);
     const drawn = element("svg", { width, height, "font-size": 12, fill: colours.quiet });
     const line = (x1, y1, x2, y2, stroke, thickness, dash) => drawn.append(element("line",
       { x1, y1, x2, y2, stroke, "stroke-width": thickness, "stroke-dasharray": dash ? "3 3" : "none" }));
@@ -261,9 +265,9 @@
         const { array, arrayminus, color, thickness } = trace[name];
         points.forEach(([cx, cy], place) => {
           const value = (name === "error_y" ? trace.y : trace.x)[place];
-          const ends = [value - arrayminus[place], value + array[place]].map(along.at);
-          if (name === "error_y") line(cx, ends[0], cx, ends[1], color, thickness);
-          else line(ends[0], cy, ends[1], cy, color, thickness);
+          const [from, to] = [value - arrayminus[place], value + array[place]].map(along.at);
+          if (name === "error_y") line(cx, from, cx, to, color, thickness);
+          else line(from, cy, to, cy, color, thickness);
         });
       }
       points.forEach(([cx, cy], place) => {

@@ -27,6 +27,8 @@ from kraft.regression import report_text
 
 #: The file of plotly.js beside the pages of a site.
 PLOTLY_FILE = "plotly.js"
+#: The path of the comparisons of a site that is served live.
+COMPARISONS = "compare"
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,7 @@ class PageSite:
 
     has_plotly_file: bool = False
     home: str = ""  # address of the dashboard, relative to the page
+    compare: str = ""  # address of the comparisons of the page's project
     name: str = ""
     generation: str = ""
 
@@ -103,8 +106,15 @@ def site_line(site: PageSite, message: str = "") -> str:
     which the page's script replaces by newer ones.
     """
     home = f'<a href="{escaped(site.home)}">All projects</a>' if site.home else ""
+    if site.compare:
+        home += f'<a href="{escaped(site.compare)}">Compare runs</a>'
     live = f'<span id="live" class="quiet">{escaped(message)}</span>' if site.name else ""
     return f'<p class="site">{home}{live}</p>\n' if home or live else ""
+
+
+def comparisons_of(project_page: str) -> str:
+    """Return the address of a project's comparisons, relative to the dashboard."""
+    return f"{COMPARISONS}?project={project_page}"
 
 
 def table(head: Sequence[tuple[str, bool]], rows: str) -> str:

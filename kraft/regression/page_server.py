@@ -1,6 +1,7 @@
 """Serve the pages of a `LiveStore` on loopback.
 
-Paths: ``/`` the dashboard, ``/NAME.html`` a project, ``/NAME.json`` and ``/projects.json`` the same
+Paths: ``/`` the dashboard, ``/NAME.html`` a project, ``/compare`` two selections of its runs
+(`live_comparison`), ``/NAME.json`` and ``/projects.json`` the same
 as JSON, ``/state.json`` the generations of the pages (``live.js`` asks for it), ``/plotly.js``.
 Names are looked up in the state and never become paths. The server reads no request body, answers
 only requests for a loopback address (so that a foreign page cannot read the results by a name that
@@ -17,12 +18,13 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 from kraft.errors import KraftError
 from kraft.regression import dashboard, project_pages
+from kraft.regression.live_comparison import LiveComparisons
 from kraft.regression.live_store import LiveStore
-from kraft.regression.page_parts import PLOTLY_FILE, PageSite
+from kraft.regression.page_parts import COMPARISONS, PLOTLY_FILE, PageSite
 from kraft.regression.project_pages import INDEX
 
 #: Connections that are answered at a time; further ones are closed.
@@ -52,6 +54,7 @@ class PageServer(ThreadingHTTPServer):
         self.live = live
         self.folder = folder
         self.store = store
+        self.comparisons = LiveComparisons(live.request)
         self._free = threading.Semaphore(MOST_CONNECTIONS)
         try:
             super().__init__(("127.0.0.1", port), _Handler)
@@ -96,7 +99,8 @@ class _Handler(BaseHTTPRequestHandler):
                 HTTPStatus.FORBIDDEN, _HTML, "<p>This server answers only for localhost.</p>"
             )
             return
-        path = urlsplit(self.path).path.removeprefix("/") or f"{INDEX}.html"
+        asked = urlsplit(self.path)
+        path = asked.path.removeprefix("/") or f"{INDEX}.html"
         state = self.server.live.state
         if path == f"{INDEX}.html":
             self._send_text(HTTPStatus.OK, _HTML, self._dashboard())
@@ -112,6 +116,8 @@ class _Handler(BaseHTTPRequestHandler):
         elif path == "projects.json":
             found = project_pages.projects_document(state.version, list(state.projects.values()))
             self._send_text(HTTPStatus.OK, _JSON, found)
+        elif path == COMPARISONS:
+            self._comparison(dict(parse_qsl(asked.query)))
         elif path == PLOTLY_FILE:
             self._send_file(path, _SCRIPT, caching="max-age=86400")
         else:
@@ -129,19 +135,30 @@ class _Handler(BaseHTTPRequestHandler):
             message=state.message,
         )
 
+    def _comparison(self, asked: dict[str, str]) -> None:
+        state = self.server.live.state
+        project = state.projects.get(asked.get("project", ""))
+        if project is None:
+            self._not_found()
+            return
+        status, text = self.server.comparisons.page(project, state.version, asked)
+        self._send_text(status, _HTML, text)
+
+    def _not_found(self) -> None:
+        text = project_pages.message_page(
+            "Not found",
+            "This store has no such page. Its projects are on the first page.",
+            PageSite(home=f"{INDEX}.html"),
+        )
+        self._send_text(HTTPStatus.NOT_FOUND, _HTML, text)
+
     def _project(self, path: str) -> None:
         """Answer with a file of a project, or with a page that says why there is none."""
         state = self.server.live.state
         name, _, suffix = path.rpartition(".")
         project = state.projects.get(name)
         if project is None or suffix not in ("html", "json"):
-            site = PageSite(home=f"{INDEX}.html")
-            text = project_pages.message_page(
-                "Not found",
-                "This store has no such page. Its projects are on the first page.",
-                site,
-            )
-            self._send_text(HTTPStatus.NOT_FOUND, _HTML, text)
+            self._not_found()
         elif name in state.generations:
             self._send_file(path, _HTML if suffix == "html" else _JSON)
         elif suffix == "json":

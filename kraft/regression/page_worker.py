@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from kraft.regression.page_parts import PageSite
+from kraft.regression.page_parts import PageSite, comparisons_of
 from kraft.regression.project_pages import INDEX, PagesRequest, write_project
 from kraft.regression.project_summary import ProjectSummary
 from kraft.regression.verdict_store import load_verdicts
@@ -89,7 +89,11 @@ def _run(task: WorkerTask, results: IO[bytes]) -> None:
     ledger = load_verdicts(task.request.store)
     for project, generation in task.projects:
         site = PageSite(
-            has_plotly_file=True, home=f"{INDEX}.html", name=project.page, generation=generation
+            has_plotly_file=True,
+            home=f"{INDEX}.html",
+            compare=comparisons_of(project.page),
+            name=project.page,
+            generation=generation,
         )
         done = write_project(task.request, project, ledger, task.folder, site)
         pickle.dump(done, results)

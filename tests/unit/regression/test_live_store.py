@@ -392,3 +392,46 @@ def test_a_project_that_cannot_be_analysed_says_why(
     page = (tmp_path / "site" / f"{page_name('orders')}.html").read_text()
     assert "part-1.parquet: damaged" in page
     assert "part-1.parquet: damaged" in (tmp_path / "site" / "index.html").read_text()
+
+
+def test_runs_of_a_project_are_compared_live(store: Path, watched: Watched) -> None:
+    orders = page_name("orders")
+    with served(watched) as get, watched.running():
+        watched.settle(2)
+        links = [each.attributes["href"] for each in Page(get("/")[1]).all("a")]
+        assert f"compare?project={orders}" in links
+        links = [each.attributes["href"] for each in Page(get(f"/{orders}.html")[1]).all("a")]
+        assert f"compare?project={orders}" in links
+
+        # The newest commit, with the runs before it.
+        status, text = get(f"/compare?project={orders}")
+        page = Page(text)
+        assert status == 200
+        assert [each.text for each in page.all("h1")] == ["000000000000 compared with last:10"]
+        (row,) = [each for each in page.all("tr") if "data-name" in each.attributes]
+        assert "9 : 1" in row.text
+        assert list(page.plots) == ["ratios"]
+        assert {"index.html", f"{orders}.html"} <= {
+            each.attributes["href"] for each in page.all("a")
+        }
+        # The commit was measured in the other project, too.
+        status, text = get(f"/compare?project={orders}&base={3:040x}&candidate={7:040x}")
+        (row,) = [each for each in Page(text).all("tr") if "data-name" in each.attributes]
+        assert (status, "1 : 1" in row.text) == (200, True)
+        given = {
+            each.attributes["name"]: each.attributes["value"]
+            for each in Page(text).all("input", size="14")
+        }
+        assert given == {"base": f"{3:040x}", "candidate": f"{7:040x}"}
+
+        status, text = get(f"/compare?project={orders}&base=%3Cb%3E&candidate=last:1")
+        assert status == 400
+        assert "&lt;b&gt;&#x27; is not a file, nor a commit" in text
+        assert not Page(text).all("b")
+        assert get("/compare?project=nobody")[0] == 404
+        assert get("/compare")[0] == 404
+
+        # A new run is a new version of the store: the next page compares it.
+        add(store, "orders", range(10, 12))
+        watched.settle(2)
+        until(lambda: "10 : 1" in get(f"/compare?project={orders}&candidate={11:040x}")[1])
