@@ -315,6 +315,7 @@ disk-proof: build
 	$(BIN)/python -m tests.simulation.disk_proof --seed $(SEED) --operations $(OPERATIONS) --flips $(FLIPS)
 	$(BIN)/python -m tests.durability.run --first $(SEED) --seeds 20 --operations $(OPERATIONS)
 	$(BIN)/python -m tests.durability.results_store_proof --rounds 300 --seed $(SEED)
+	$(BIN)/python -m tests.durability.object_store_proof --rounds 200 --seed $(SEED)
 	$(BIN)/python -m tests.durability.verdict_ledger_proof --rounds 300 --seed $(SEED)
 
 # The same faults in every run: a rare one must not fail the check of an unrelated change.

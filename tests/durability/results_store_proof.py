@@ -69,11 +69,19 @@ def ended(child: int) -> int:
 
 
 def write(
-    files: list[str], store: Path, steps: int, meet: Callable[[], None] | None = None
+    files: list[str],
+    store: str,
+    steps: int,
+    _writer: int,
+    meet: Callable[[], None] | None = None,
 ) -> None:
-    """Ingest, and die after so many steps.
+    """Ingest, and die after so many steps; see `ingest_after_meeting`."""
+    STEPS.kill_after(ctypes.c_long(steps))
+    ingest_after_meeting(files, store, meet)
 
-    With ``meet``, the writer waits there before its first commit: so both have read the same
+
+def ingest_after_meeting(files: list[str], store: str, meet: Callable[[], None] | None) -> None:
+    """Ingest; with ``meet``, wait there before the first commit: so both writers have read the same
     version.
     """
 
@@ -85,7 +93,6 @@ def write(
 
     if meet is not None:
         ingests.commit = met
-    STEPS.kill_after(ctypes.c_long(steps))
     ingests.ingest(files, store)
 
 
@@ -144,9 +151,9 @@ def step_of(number: int, rounds: int, steps: int) -> int:
     return number % (steps + 1) if kills > steps else number * (steps + 1) // kills
 
 
-def check(store: Path, acknowledged: set[str], offered: set[str], seen: Path) -> None:
+def check(store: str, acknowledged: set[str], offered: set[str], seen: Path) -> None:
     """Check the store, and write the commits of its runs to ``seen``."""
-    if not (store / "_delta_log" / f"{0:020}.json").exists():
+    if stores.newest_version(store) < 0:
         assert not acknowledged, "an acknowledged run was lost"
         seen.write_text("")
         return
@@ -161,39 +168,50 @@ def check(store: Path, acknowledged: set[str], offered: set[str], seen: Path) ->
     seen.write_text(" ".join(stored))
 
 
-def check_engines(store: Path, offered: set[str]) -> None:
+def check_engines(store: str, offered: set[str]) -> None:
     """Check that other engines read the same rows, each offered run with two of them."""
-    table = DeltaTable(str(store))
+    table = DeltaTable(store)
     rows = stores.read_table(store, columns=["commit", "benchmark", "median"]).to_pylist()
     expected = sorted((row["commit"], row["benchmark"], row["median"]) for row in rows)
     assert Counter(row[0] for row in expected) == dict.fromkeys(offered, 2)
     query = 'SELECT "commit", benchmark, median FROM read_parquet($files) ORDER BY ALL'
     assert duckdb.execute(query, {"files": table.file_uris()}).fetchall() == expected
-    frame = polars.scan_delta(str(store)).select("commit", "benchmark", "median").collect()
+    frame = polars.scan_delta(store).select("commit", "benchmark", "median").collect()
     assert sorted(frame.rows()) == expected
 
 
-def prove(place: Path, rounds: int, seed: int) -> None:
-    """Run the proof. Raises AssertionError with the round for a lost or doubled run."""
-    random_ = random.Random(seed)
-    store, runs, seen = place / "store", place / "runs", place / "seen"
-    steps = steps_of_ingest(place)
+def prove_rounds(
+    write: Callable[..., None],
+    store: str,
+    place: Path,
+    numbers: range,
+    step_of_round: Callable[[int], int],
+    steps: int,
+    random_: random.Random,
+) -> tuple[int, set[str]]:
+    """Run these rounds on a new store; return the number of kills and the offered commits.
+
+    ``write`` has the arguments of this module's `write`; ``place`` gets the files of the runs. At
+    the end every run is offered once more and stored. Raises AssertionError with the round for a
+    lost or doubled run.
+    """
+    runs, seen = place / "runs", place / "seen"
     kept: set[str] = set()
     offered: set[str] = set()
     kills = 0
-    for number in range(rounds):
+    for number in numbers:
         # The middle one is offered by both; the first one has no round values until the next round.
         first, both, last = (3 * number + each for each in range(3))
         one = [run(runs, first, has_values=False), run(runs, both)]
         other = [run(runs, both), run(runs, last)]
-        if number:
+        if number > numbers.start:
             other.append(run(runs, first - 3))
         offered |= {f"c{each}" for each in (first, both, last)}
         other_dies = number % 4 != 3 and random_.random() < 0.5
         other_steps = random_.randrange(steps + 1) if other_dies else -1
-        steps_of_one = step_of(number, rounds, steps)
         children = two_writers(
-            partial(write, one, store, steps_of_one), partial(write, other, store, other_steps)
+            partial(write, one, store, step_of_round(number), 0),
+            partial(write, other, store, other_steps, 1),
         )
         for child, mine in zip(children, ((first, both), (both, last)), strict=True):
             code = ended(child)
@@ -205,7 +223,24 @@ def prove(place: Path, rounds: int, seed: int) -> None:
         assert code == 0, f"round {number}: see above"
         kept |= set(seen.read_text().split())
     everything = [str(path) for path in sorted(runs.iterdir())]
-    assert ended(forked(lambda: write(everything, store, -1))) == 0
+    assert ended(forked(lambda: write(everything, store, -1, 0))) == 0
+    assert ended(forked(partial(check, store, offered, offered, seen))) == 0
+    return kills, offered
+
+
+def prove(place: Path, rounds: int, seed: int) -> None:
+    """Run the proof. Raises AssertionError with the round for a lost or doubled run."""
+    steps = steps_of_ingest(place)
+    store = str(place / "store")
+    kills, offered = prove_rounds(
+        write,
+        store,
+        place,
+        range(rounds),
+        lambda number: step_of(number, rounds, steps),
+        steps,
+        random.Random(seed),
+    )
     assert ended(forked(lambda: check_engines(store, offered))) == 0
     print(f"{rounds} rounds, {kills} kills at {steps} steps, {len(offered)} runs: all stored once")
 

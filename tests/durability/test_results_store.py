@@ -1,11 +1,13 @@
 """Two writers of a store of benchmark results, or of its verdicts, killed at their steps.
 
-`make disk-proof` does the same in 300 rounds.
+`make disk-proof` does the same in 300 rounds, 200 in an object store.
 """
 
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -50,3 +52,18 @@ def test_no_verdict_is_lost_or_stored_twice(tmp_path: Path, place: Path) -> None
     assert kills >= 10
     assert steps > 50
     assert kept >= 48 - kills
+
+
+def test_no_run_is_lost_or_stored_twice_in_an_object_store(tmp_path: Path) -> None:
+    pytest.importorskip("moto", reason="needs moto: pip install 'moto[s3]'")
+    pytest.importorskip("flask_cors", reason="moto's server needs flask and flask-cors")
+    # A process of its own: the runtime of deltalake does not survive a fork once it was used.
+    command = [sys.executable, "-m", "tests.durability.object_store_proof", "--rounds", "6"]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=500, check=False)
+    assert ran.returncode == 0, ran.stderr
+    found = re.fullmatch(
+        r"6 rounds, (\d+) kills at (\d+) steps, 18 runs: all stored once\n", ran.stdout
+    )
+    assert found is not None, ran.stdout
+    assert int(found[1]) >= 4
+    assert int(found[2]) >= 8

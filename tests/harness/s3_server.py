@@ -21,7 +21,7 @@ def s3_server(bucket: str) -> Iterator[dict[str, str]]:
     with LineProcess([sys.executable, "-m", __name__], errors=subprocess.DEVNULL) as server:
         address = server.read_line()
         created = urllib.request.Request(f"{address}/{bucket}", method="PUT")
-        with urllib.request.urlopen(created, timeout=60) as answer:
+        with urllib.request.urlopen(created, timeout=300) as answer:
             assert answer.status == 200
         yield {
             "AWS_ENDPOINT_URL": address,
