@@ -2,8 +2,8 @@
 
 A slot is a locked file and a directory beside it. The process that starts a run and the run itself
 hold the lock, each by its own copy of the descriptor. So a slot is free only when both have ended,
-however they ended, and whatever its directory still contains is of no use to anybody. Whoever takes
-the slot next removes it.
+also if they were killed, and no process uses its directory any more. The next holder of the slot
+removes the files that are left.
 
 All sweeps of a user on a machine share the slots: runs at the same time disturb each other.
 """
@@ -101,7 +101,7 @@ def _home(work: Path) -> Path:
         found = home.lstat()
     except OSError as error:
         raise StorageError(f"cannot use {home}: {error}") from None
-    # Anybody may create a file of this name in a directory for temporary files.
+    # Any user may create a file of this name in a directory for temporary files.
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
         raise StorageError(f"{home} is not a directory of this user: name another (--work-dir)")
     return home

@@ -34,7 +34,7 @@ from kraft.fleet.traces import BENCHMARK_FILE, RUN_FILE, TRACE_FILE, read_run
 REPORT_FILE = "report.json"
 #: The files that it wrote.
 _WRITTEN_FILES = (RUN_FILE, TRACE_FILE, BENCHMARK_FILE)
-#: What a run that did not finish has beside those that it wrote.
+#: The reason of a run that did not finish, beside the files that it wrote.
 ERROR_FILE = "error.txt"
 #: ``kraft lab fleet`` ended, and its check found a problem (`kraft.cli.exit_codes.FAILED`).
 _CHECK_FAILED = 4
@@ -128,7 +128,7 @@ class _ChildRun:
                 stdout=report,
                 stderr=subprocess.PIPE,
                 start_new_session=True,
-                # The slot is taken as long as the child runs, whatever becomes of this process.
+                # The slot is taken as long as the child runs, also if this process is killed.
                 pass_fds=(slot.fd,),
             )
         assert self._process.stderr is not None

@@ -159,7 +159,7 @@ def write_tables(directory: SweepDirectory, name: str) -> None:
         return
     run = read_run(directory.run_directory(name))
     for table, path in missing.items():
-        # Readers of the folder leave out files whose names begin with a point.
+        # Readers of the folder leave out files whose names begin with a dot.
         fresh = path.with_name(f".{path.name}")
         pq.write_table(table_of_run(run, table), fresh)
         fresh.replace(path)
