@@ -136,12 +136,12 @@ def carry_out_runs(
 
 def _cancel(spark: SparkSession, group: str, futures: Sequence[Future[SweptRunResult]]) -> None:
     """Cancel the jobs of this group until the threads that submit them have ended."""
-    is_waiting = True
-    while is_waiting:
+    # Not `wait` alone: it never counts a future that was cancelled before its thread began it.
+    while left := [each for each in futures if not each.done()]:
         # Again and again: a thread may have been about to submit its job.
         with suppress(Py4JError):
             spark.sparkContext.cancelJobGroup(group)
-        is_waiting = bool(wait(futures, timeout=_LOOK_S).not_done)
+        wait(left, timeout=_LOOK_S)
 
 
 def _last_error(text: str) -> str:

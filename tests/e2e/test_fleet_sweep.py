@@ -69,7 +69,7 @@ def test_an_interrupted_sweep_leaves_no_process_and_goes_on(tmp_path: Path) -> N
         *("sweep", "fleet", "--brokers", "3,6", "--controllers", 1, "--scenario", scenario),
         *("--out", out, "--work-dir", work),
     )
-    with Foreground((*command, "--partitions", 100), tmp_path / "output") as sweep:
+    with Foreground((*command, "--partitions", "100,300"), tmp_path / "output") as sweep:
         pid = sweep.process.pid
         first = out / "runs" / "kraft-b3-p100-s0"
 
@@ -83,7 +83,7 @@ def test_an_interrupted_sweep_leaves_no_process_and_goes_on(tmp_path: Path) -> N
         assert sweep.end(signal.SIGINT) == INTERRUPTED, sweep.text
     assert commands_with(f"{work}/kraft-sweep-") == []
     eventually(lambda: in_session(pid), until=lambda found: not found)
-    assert "interrupted: 1 runs are left, the same command goes on with them" in sweep.text
+    assert "interrupted: 3 runs are left, the same command goes on with them" in sweep.text
     assert [path.name for path in (out / "runs").iterdir()] == ["kraft-b3-p100-s0"]
     assert not (out / "failed").exists()
 
