@@ -33,7 +33,7 @@ MEMORY = Path("/dev/shm")
 
 TARGETS = (
     *("batch", "values", "table", "twin", "replay", "log", "checkpoint", "directory", "text"),
-    *("rpc", "bodies", "dispatch", "produced"),
+    *("rpc", "bodies", "dispatch", "produced", "era"),
 )
 SANITIZERS = "-fsanitize=address,undefined,fuzzer-no-link"
 MISSING = 2

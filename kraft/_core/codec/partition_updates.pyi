@@ -13,19 +13,19 @@ PLAIN: int
 NEW_REPLICAS: int
 OFFLINE_REPLICAS: int
 
-U = TypeVar("U", bound=tuple[object, ...])
-Key = tuple[str, int]
+_U = TypeVar("_U", bound=tuple[object, ...])
+_Key = tuple[str, int]
 
 def decode_updates(
-    body: Buffer, layout: int, update_type: type[U], leadership_type: type[tuple[object, ...]]
-) -> tuple[int, int, dict[Key, U], int]:
+    body: Buffer, layout: int, update_type: type[_U], leadership_type: type[tuple[object, ...]]
+) -> tuple[int, int, dict[_Key, _U], int]:
     """Return controller id, controller epoch, updates, and the position after them.
 
     Raises CorruptRecordError with the position where the bytes end early or are malformed.
     """
 
 def encode_updates(
-    controller_id: int, controller_epoch: int, updates: dict[Key, U], layout: int
+    controller_id: int, controller_epoch: int, updates: dict[_Key, _U], layout: int
 ) -> bytes:
     """Return the body of a request up to the end of its partitions.
 
@@ -33,14 +33,14 @@ def encode_updates(
     than 32767 bytes.
     """
 
-def decode_results(body: Buffer) -> tuple[int, dict[Key, int]]:
+def decode_results(body: Buffer) -> tuple[int, dict[_Key, int]]:
     """Return the error of an answer, and that of each partition. Raises CorruptRecordError."""
 
-def encode_results(error: int, results: dict[Key, int]) -> bytes:
+def encode_results(error: int, results: dict[_Key, int]) -> bytes:
     """Return a broker's answer. Raises as `encode_updates`."""
 
 def apply_metadata(
-    metadata: dict[Key, U], updates: dict[Key, U], leader_counts: dict[int, int], deleted: int
+    metadata: dict[_Key, _U], updates: dict[_Key, _U], leader_counts: dict[int, int], deleted: int
 ) -> int:
     """Replace the metadata of partitions, and drop those whose leader is ``deleted``.
 

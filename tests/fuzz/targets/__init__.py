@@ -22,7 +22,7 @@ from typing import Protocol, cast
 
 NAMES = (
     *("batch", "values", "table", "twin", "replay", "log", "checkpoint", "directory", "text"),
-    *("rpc", "bodies", "dispatch", "produced"),
+    *("rpc", "bodies", "dispatch", "produced", "era"),
 )
 
 
