@@ -47,8 +47,9 @@ _HEADERS = {
 #: One entry: all rights (31) for everyone.
 _OPEN_ACL = _INT.pack(1) + _INT.pack(31) + b"\0\0\0\5world\0\0\0\6anyone"
 _NO_WATCH = b"\0"
-#: Of a multi that failed: the operations before and after the one with the reason.
-_ROLLED_BACK = (0, -2)
+#: Of the operations of a failed multi before the one with the reason. Those after it have
+#: `ZkCode.ROLLED_BACK`.
+_NO_ERROR = 0
 
 
 class MultiRead:
@@ -155,7 +156,7 @@ def _results(reply: bytes, position: int, chroot: str = "") -> list[ZkResult]:
 
 
 def _code(error: int) -> ZkCode:
-    if error in _ROLLED_BACK:
+    if error == _NO_ERROR:
         return ZkCode.ROLLED_BACK
     if error in ZkCode._value2member_map_:
         return ZkCode(error)

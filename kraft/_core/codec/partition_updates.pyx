@@ -54,6 +54,14 @@ cdef enum:
     SMALLEST_RESULT = 2 + 4 + 2
 
 
+cdef inline int let_others_run(Py_ssize_t done) except -1:
+    """Give other threads the interpreter lock now and then: sessions of ZooKeeper must not end."""
+    if done % 1024 == 1023:
+        with nogil:
+            pass
+    return 0
+
+
 cdef inline int set_item(object owner, Py_ssize_t index, object item) except -1:
     Py_INCREF(item)
     PyTuple_SET_ITEM(owner, index, item)
@@ -143,7 +151,7 @@ def decode_updates(body, int layout, update_type, leadership_type):
     cdef Py_buffer view
     cdef Cursor c
     cdef int32_t controller_id, controller_epoch, epoch
-    cdef Py_ssize_t _i, count
+    cdef Py_ssize_t i, count
     cdef _TopicTexts topics = _TopicTexts()
     cdef dict updates = {}, arrays = {}
     check_named_tuple(update_type)
@@ -153,7 +161,8 @@ def decode_updates(body, int layout, update_type, leadership_type):
         controller_id = take_i32(&c)
         controller_epoch = take_i32(&c)
         count = take_count(&c, SMALLEST_PARTITION)
-        for _i in range(count):
+        for i in range(count):
+            let_others_run(i)
             topic = topics.of(&c, take_text(&c))
             partition = take_i32(&c)
             leadership = new_tuple(leadership_type, 5)
@@ -201,9 +210,12 @@ def encode_updates(
     int32_t controller_id, int32_t controller_epoch, dict updates, int layout
 ):
     cdef Writer out = Writer(64 * len(updates) + 64)
+    cdef Py_ssize_t done = 0
     cdef uint8_t *p = put_i32(put_i32(out.reserve(12), controller_id), controller_epoch)
     put_i32(p, <int32_t>len(updates))
     for key, update in updates.items():
+        let_others_run(done)
+        done += 1
         leadership = item(update, 0)
         out.put_string(item(key, 0), False)
         p = put_i32(out.reserve(16), number(key, 1))
@@ -224,14 +236,15 @@ def decode_results(body):
     cdef Py_buffer view
     cdef Cursor c
     cdef int16_t error
-    cdef Py_ssize_t _i, count
+    cdef Py_ssize_t i, count
     cdef _TopicTexts topics = _TopicTexts()
     cdef dict results = {}
     open_cursor(body, 0, &view, &c)
     try:
         error = take_i16(&c)
         count = take_count(&c, SMALLEST_RESULT)
-        for _i in range(count):
+        for i in range(count):
+            let_others_run(i)
             topic = topics.of(&c, take_text(&c))
             partition = take_i32(&c)
             code = take_i16(&c)
@@ -259,10 +272,12 @@ cdef inline bint is_out_of_sync(object update) except -1:
 
 
 def apply_metadata(dict metadata, dict updates, object leader_counts, int32_t deleted):
-    cdef Py_ssize_t out_of_sync = 0
+    cdef Py_ssize_t out_of_sync = 0, done = 0
     # The counts may be a Counter, which costs more than a dict.
     cdef dict changes = {}
     for key, update in updates.items():
+        let_others_run(done)
+        done += 1
         leader = item(item(update, 0), 0)
         old = metadata.get(key)
         if old is not None:

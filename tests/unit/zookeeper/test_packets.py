@@ -126,12 +126,15 @@ class Client:
         #: The operations of each packet, and None for a request of kazoo's own.
         self.packets: list[int | None] = []
         self.failures: list[Exception] = []
+        #: Called before each packet of several operations.
+        self.on_packet = lambda: None
         self.handler = SimpleNamespace(async_result=Pending)
 
     def add_listener(self, listen: object) -> None:
         pass
 
     def _call(self, request: MultiRead | Multi, pending: Pending) -> None:
+        self.on_packet()
         operations: Any = request._operations
         self.packets.append(len(operations))
         if self.failures:
@@ -212,6 +215,32 @@ def test_a_failure_splits_a_transaction(client: Client, port: KazooPort) -> None
     results = port.run([SetZnode("/a", b"1", 0), SetZnode("/a", b"2", 0), SetZnode("/a", b"3", 1)])
     assert [one.code for one in results] == [ZkCode.OK, ZkCode.BAD_VERSION, ZkCode.OK]
     assert client.server.data("/a") == b"3"
+
+
+def test_failures_far_apart_split_each_their_transaction(client: Client, port: KazooPort) -> None:
+    failing = [f"{number}" for number in (500, 2600, 4700, 6800)]
+    port.run(creates(*failing))
+    client.packets.clear()
+    names = [f"{number}" for number in range(7000)]
+    results = port.run(creates(*names))
+    found = [name for name, one in zip(names, results, strict=True) if not one.is_ok]
+    assert found == failing
+    assert client.packets.count(None) == len(failing)
+
+
+def test_what_another_session_changes_during_a_split(client: Client, port: KazooPort) -> None:
+    port.run(creates("c"))
+    other = client.server.connect()
+
+    def create_a() -> None:
+        if len(client.packets) == 1:
+            other.run(creates("a"))
+
+    client.packets.clear()
+    client.on_packet = create_a
+    results = port.run(creates("a", "b", "c"))
+    assert [one.code for one in results] == [ZkCode.NODE_EXISTS, ZkCode.OK, ZkCode.NODE_EXISTS]
+    assert client.packets == [3, 2, None, None, None]
 
 
 def test_many_failures_end_transactions(client: Client, port: KazooPort) -> None:
