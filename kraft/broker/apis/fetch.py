@@ -140,6 +140,7 @@ class _Fetching:
             return None
         return FetchesAhead(
             self._broker.replicas.manager.fetches,
+            lambda: self._broker.replicas.now_ms,
             body,
             self._data,
             self._context.version,

@@ -7,9 +7,10 @@ that is sent, then runs once for many fetches, and beside them. With the hand-ov
 480 us for 1 MiB.
 
 An answer ahead is the one that `FetchApi` would give at that moment, and is withdrawn by the next
-change of one of its partitions. So only fetches are foreseen that change nothing: of consumers,
-outside of sessions, with enough records to be answered at once, from partitions that this broker
-leads. With an authorizer each request is checked, and logged, when it comes; a consumer in a rack
+change of one of its partitions, or of another one of its session. So only fetches are foreseen that
+change nothing but a session: of consumers, with enough records to be answered at once, from
+partitions that this broker leads. A session learns of its given answers before anyone looks at it.
+With an authorizer each request is checked, and logged, when it comes; a consumer in a rack
 may be sent to another replica. Used by ``fetch``.
 """
 
@@ -20,9 +21,10 @@ from collections.abc import Callable, Sequence
 
 from kraft._core.bytes.file_slice import FileSlice
 from kraft.broker.replication.broker_fetches import BrokerFetches
+from kraft.broker.replication.fetch_sessions import BrokerFetchSession, session_epoch_after
 from kraft.broker.replication.messages import (
     FINAL_SESSION_EPOCH,
-    NO_SESSION,
+    INITIAL_SESSION_EPOCH,
     BrokerFetchRequest,
     BrokerFetchResponse,
     FetchedPartition,
@@ -41,11 +43,15 @@ _OFFSET_SIZE = 8
 
 
 class FetchesAhead(AnswersAhead):
-    """The fetches after one that was answered; ``encode`` writes the body of a response."""
+    """The fetches after one that was answered; ``encode`` writes the body of a response.
+
+    ``now_ms`` returns the broker's time.
+    """
 
     def __init__(
         self,
         fetches: BrokerFetches,
+        now_ms: Callable[[], float],
         body: Body,
         data: FetchRequestData,
         version: int,
@@ -54,96 +60,129 @@ class FetchesAhead(AnswersAhead):
         encode: Encode,
     ) -> None:
         self._fetches = fetches
+        self._now_ms = now_ms
         self._body = body
         self._data = data
-        self._asked = [each for topic in data.topics for each in topic.partitions]
         self._version = version
         self._request = request
+        self._fetched = fetched
+        asked = (each for topic in data.topics for each in topic.partitions)
+        self._asked = {
+            fetch.id: each for fetch, each in zip(request.partitions, asked, strict=True)
+        }
         #: The last of the fetches and their answers; None if those after it are not known.
-        self._last: tuple[Sequence[FetchPartition], Sequence[FetchedPartition]] | None = (
-            *(request.partitions, fetched.partitions),
+        self._last: tuple[BrokerFetchRequest, Sequence[FetchedPartition]] | None = (
+            *(request, fetched.partitions),
         )
+        self._session: BrokerFetchSession | None = None
         self._encode = encode
-        self._ids = [fetch.id for fetch in request.partitions]
+        #: The partitions whose changes end the answers.
+        self._ids = list(self._asked)
         self._withdraw: Callable[[], None] = lambda: None
         #: The answers that were not given yet.
-        self._left: deque[Sequence[FetchedPartition]] = deque()
+        self._left: deque[tuple[BrokerFetchRequest, Sequence[FetchedPartition]]] = deque()
         #: Of a response with one partition: what surrounds so many bytes of records.
         self._around: dict[int, tuple[Piece, Piece]] = {}
 
     def begin(self, most: int, withdraw: Callable[[], None]) -> Sequence[ExpectedRequest]:
-        # A client that writes defaults, or tags of its own, is not foreseen.
-        if self._data.encode(self._version) != self._body or len(set(self._ids)) < len(self._ids):
+        request = self._request
+        if (
+            len(self._asked) < len(request.partitions)
+            # A client that writes defaults, or tags of its own, is not foreseen.
+            or self._data.encode(self._version) != self._body
+        ):
             return ()
+        if request.session_epoch != FINAL_SESSION_EPOCH:
+            self._session = self._fetches.sessions.foreseen(request, self._fetched.partitions)
+            if self._session is None:
+                return ()
+            self._ids = list(self._session.partitions)
         found = self.more(most)
         if found:
             self._withdraw = withdraw
             self._fetches.ahead.watch(self._ids, withdraw)
+            if self._session is not None:
+                self._session.withdraw = withdraw
         return found
 
     def more(self, most: int) -> Sequence[ExpectedRequest]:
         found: list[ExpectedRequest] = []
         while len(found) < most and self._last is not None:
-            fetches = _following(*self._last)
-            answers = None if fetches is None else self._fetches.read_ahead(self._request, fetches)
-            if fetches is None or answers is None:
+            request = self._following(*self._last)
+            answers = None if request is None else self._fetches.read_ahead(request)
+            if request is None or answers is None or not self._goes_on(answers):
                 self._last = None
                 break
-            for each, fetch in zip(self._asked, fetches, strict=True):
-                each.fetch_offset = fetch.fetch_offset
-            body = self._data.encode(self._version)
-            found.append(ExpectedRequest(body, self._encoded(answers)))
-            self._left.append(answers)
-            self._last = fetches, answers
+            for fetch in request.partitions:
+                self._asked[fetch.id].fetch_offset = fetch.fetch_offset
+            self._data.session_epoch = request.session_epoch
+            found.append(ExpectedRequest(self._data.encode(self._version), self._encoded(answers)))
+            self._last = request, answers
+            self._left.append(self._last)
         return found
+
+    def _goes_on(self, answers: Sequence[FetchedPartition]) -> bool:
+        """Return whether a session answers all its unread partitions, so that none is settled."""
+        return self._session is None or all(answer.records is not None for answer in answers)
+
+    def _following(
+        self, request: BrokerFetchRequest, answers: Sequence[FetchedPartition]
+    ) -> BrokerFetchRequest | None:
+        """Return the request after one with these answers, None if it is not known.
+
+        Its partitions are in the order in which they are read.
+        """
+        fetches = {fetch.id: fetch for fetch in request.partitions}
+        following = []
+        for answer in answers:
+            id, offset, *rest = fetches[answer.id]
+            if answer.records is not None:
+                end = _end_of(answer)
+                if end is None:
+                    return None
+                offset = end
+            following.append(FetchPartition(id, offset, *rest))
+        return request._replace(
+            partitions=following, session_epoch=session_epoch_after(request.session_epoch)
+        )
 
     def _encoded(self, answers: Sequence[FetchedPartition]) -> Sequence[Piece]:
         """Return the body of a response; within a run only records and their size differ."""
         records = answers[0].records
+        response = BrokerFetchResponse(NONE, self._request.session_id, answers)
         if len(answers) > 1 or not isinstance(records, FileSlice):
-            return self._encode(BrokerFetchResponse(NONE, NO_SESSION, answers))
+            return self._encode(response)
         around = self._around.get(records.size)
         if around is None:
-            start, _, end = self._encode(BrokerFetchResponse(NONE, NO_SESSION, answers))
+            start, _, end = self._encode(response)
             around = self._around[records.size] = start, end
         return around[0], records, around[1]
 
     def answered(self, count: int) -> None:
+        request, answers = self._left[count - 1]
         for _ in range(count):
-            self._fetches.note_read_ahead(self._left.popleft())
+            self._fetches.note_read_ahead(self._left.popleft()[1])
+        if self._session is not None:
+            sessions = self._fetches.sessions
+            sessions.went_on(self._session, request, answers, self._now_ms())
 
     def end(self) -> None:
         self._fetches.ahead.forget(self._ids, self._withdraw)
+        if self._session is not None:
+            self._session.withdraw = None
 
 
 def may_go_on(request: BrokerFetchRequest, fetched: BrokerFetchResponse) -> bool:
     """Return whether the fetches after a request can be foreseen."""
     return (
         not request.is_from_follower
-        and request.session_id == NO_SESSION
-        and request.session_epoch == FINAL_SESSION_EPOCH
+        and request.session_epoch != INITIAL_SESSION_EPOCH
         and not request.rack_id
         and request.error_of is None
         and not fetched.error
         and any(each.records is not None for each in fetched.partitions)
         and not any(each.error for each in fetched.partitions)
     )
-
-
-def _following(
-    fetches: Sequence[FetchPartition], answers: Sequence[FetchedPartition]
-) -> list[FetchPartition] | None:
-    """Return the fetches after those with these answers, None if they are not known."""
-    following = []
-    for fetch, answer in zip(fetches, answers, strict=True):
-        offset: int | None = fetch.fetch_offset
-        if answer.records is not None:
-            offset = _end_of(answer)
-        if offset is None:
-            return None
-        id, _, *rest = fetch
-        following.append(FetchPartition(id, offset, *rest))
-    return following
 
 
 def _end_of(answer: FetchedPartition) -> int | None:

@@ -4,6 +4,10 @@
 to read, and `SessionContext.respond` leaves out what the client knows already. A session reads the
 partitions that are not settled (`settled_partitions`), in its own order. The cache is bounded by
 Kafka's rules of eviction. Rules: Kafka's ``FetchSession``, ``FetchManager``.
+
+A consumer's connection may answer the next requests of a session by itself
+(``kraft.broker.apis.fetches_ahead``); `FetchSessionCache.foreseen` says which, and `went_on` notes
+them. Whoever else needs the session ends that first.
 """
 
 from __future__ import annotations
@@ -34,6 +38,8 @@ from kraft.errors import (
 DEFAULT_MAX_SESSIONS = 1_000
 #: A session may be evicted by any other after this time, in ms.
 EVICTION_MS = 120_000.0
+#: The most partitions of a session whose next requests are foreseen: each of them is watched.
+_MOST_FORESEEN = 100
 _LAST_EPOCH = 2**31 - 1
 _PLACE = attrgetter("place")
 
@@ -96,6 +102,7 @@ class BrokerFetchSession:
         "used_ms",
         "uses_topic_ids",
         "waits",
+        "withdraw",
     )
 
     def __init__(
@@ -124,6 +131,8 @@ class BrokerFetchSession:
         self.reader: Hashable = None
         #: Called with each partition that stops being settled: requests wait for it.
         self.waits: list[Callable[[FetchPartition], None]] = []
+        #: Ends that a connection answers its requests; None: none does.
+        self.withdraw: Callable[[], None] | None = None
         self._next_place = 0
 
     @property
@@ -355,6 +364,14 @@ class FetchSessionCache:
         ``reader`` is equal for requests that get the same answers from partitions that did not
         change. None: the request reads all partitions.
         """
+        session = self._sessions.get(request.session_id)
+        if session is not None and session.withdraw is not None:
+            session.withdraw()
+        return self._begin(request, now_ms, reader)
+
+    def _begin(
+        self, request: BrokerFetchRequest, now_ms: float, reader: Hashable
+    ) -> SessionContext:
         if request.session_epoch in (INITIAL_SESSION_EPOCH, FINAL_SESSION_EPOCH):
             self._end(request.session_id)
             if request.session_epoch == FINAL_SESSION_EPOCH:
@@ -378,9 +395,45 @@ class FetchSessionCache:
         session.epoch = session_epoch_after(session.epoch)
         return IncrementalFetch(session, request)
 
+    def foreseen(
+        self, request: BrokerFetchRequest, answers: Sequence[FetchedPartition]
+    ) -> BrokerFetchSession | None:
+        """Return the session of a request that was just answered, if its next request is known.
+
+        So it is where each of its partitions has got records, and the client knows all of the
+        others: a consumer goes on behind these records, and names the same partitions again.
+        """
+        session = self._sessions.get(request.session_id)
+        asked = {fetch.id for fetch in request.partitions}
+        if (
+            session is None
+            or session.epoch != session_epoch_after(request.session_epoch)
+            or len(session.partitions) > _MOST_FORESEEN
+            or request.forgotten
+            or {answer.id for answer in answers if answer.size} != asked
+            or len(answers) > len(asked)
+            or session.unread.keys() != asked
+        ):
+            return None
+        return session
+
+    def went_on(
+        self,
+        session: BrokerFetchSession,
+        request: BrokerFetchRequest,
+        answers: Sequence[FetchedPartition],
+        now_ms: float,
+    ) -> None:
+        """Note the last one of requests that were answered as foreseen, each with records."""
+        if self._sessions.get(session.id) is session:
+            session.epoch = request.session_epoch
+            self._begin(request, now_ms, session.reader).respond(answers, now_ms)
+
     def _end(self, id: int) -> None:
         session = self._sessions.pop(id, None)
         if session is not None:
+            if session.withdraw is not None:
+                session.withdraw()
             # Without a reader a response that comes later settles nothing.
             session.begin(None, None)
 

@@ -1,7 +1,8 @@
 """Fetches that the data loop answers ahead == fetches that the broker answers, byte by byte.
 
 A client's connection and the API beside it are asked the same, while records come, segments are
-rolled and removed, records are deleted, topics end and leaders change.
+rolled and removed, records are deleted, topics end and leaders change. A client with a session has
+a twin with another session, which asks the API alone.
 """
 
 from __future__ import annotations
@@ -23,7 +24,13 @@ from kraft._core.bytes.batch_records import iterate
 from kraft.broker.log.partition_log import PartitionLog
 from kraft.controller.runtime import requests
 from kraft.controller.topics.topic_deletion import TopicToDelete
-from kraft.errors import NONE, NOT_LEADER_OR_FOLLOWER, OFFSET_OUT_OF_RANGE
+from kraft.errors import (
+    FETCH_SESSION_ID_NOT_FOUND,
+    INVALID_FETCH_SESSION_EPOCH,
+    NONE,
+    NOT_LEADER_OR_FOLLOWER,
+    OFFSET_OUT_OF_RANGE,
+)
 from kraft.network.data_connection import DataConnection
 from kraft.network.data_loop import data_listener_type
 from kraft.network.handler import HandlerAnswer
@@ -39,7 +46,13 @@ from kraft.protocol.delete_records import (
     DeleteRecordsResponseData,
     DeleteRecordsTopic,
 )
-from kraft.protocol.fetch import FETCH, FetchPartitionData, FetchRequestData, FetchResponseData
+from kraft.protocol.fetch import (
+    FETCH,
+    FetchPartitionData,
+    FetchRequestData,
+    FetchResponseData,
+    FetchTopicData,
+)
 from kraft.protocol.headers import read_response_header, request_frame
 from kraft.raft.voters import Endpoint
 from kraft.records import Uuid
@@ -77,6 +90,33 @@ class Consumer:
         self, request: FetchRequestData, version: int = FETCH.highest, *, is_compared: bool = True
     ) -> FetchResponseData:
         """Fetch from the connection; check that the API answers the same."""
+        frame, body_at = await self._ask(request, version)
+        if is_compared:
+            assert frame[body_at:] == await self.broker.reply(
+                FETCH, version, request.encode(version)
+            )
+        return self._decoded(frame, version, body_at)
+
+    async def fetch_in_session(
+        self, request: FetchRequestData, version: int, twin_id: int
+    ) -> tuple[FetchResponseData, int]:
+        """Fetch in a session; check that the API answers the twin, with this id, the same.
+
+        Return the response, and the id of the twin's session.
+        """
+        frame, body_at = await self._ask(request, version)
+        of_twin = FetchRequestData.decode(request.encode(version), version)
+        of_twin.session_id = twin_id
+        body = await self.broker.reply(FETCH, version, of_twin.encode(version))
+        response = FetchResponseData.decode(body, version)
+        twin_id = response.session_id
+        found = self._decoded(frame, version, body_at)
+        response.session_id = found.session_id
+        assert frame[body_at:] == response.encode(version)
+        return found, twin_id
+
+    async def _ask(self, request: FetchRequestData, version: int) -> tuple[bytes, int]:
+        """Return the response, and the position of its body."""
         self.sent += 1
         body = request.encode(version)
         self._writer.write(request_frame(FETCH, version, self.sent, "client", body))
@@ -85,8 +125,9 @@ class Consumer:
         )
         correlation, body_at = read_response_header(frame, FETCH, version)
         assert correlation == self.sent
-        if is_compared:
-            assert frame[body_at:] == await self.broker.reply(FETCH, version, body)
+        return frame, body_at
+
+    def _decoded(self, frame: bytes, version: int, body_at: int) -> FetchResponseData:
         response = FetchResponseData.decode(frame, version, body_at)
         for topic in response.responses:
             self.record_bytes += sum(len(each.records or b"") for each in topic.partitions)
@@ -165,6 +206,47 @@ class Reading:
             assert await self.once() == NONE
 
 
+class SessionReading(Reading):
+    """A reader in a session: as Java's consumer it names the partition where it has moved on."""
+
+    session_id = twin_id = epoch = 0
+    #: The position that the broker knows.
+    _known = -1
+
+    def next_request(self, **fields: Any) -> FetchRequestData:
+        request = fetch_request(
+            *("t", self.position),
+            topic_id=self.topic_id,
+            version=self.version,
+            partition_max_bytes=1,
+            session_id=self.session_id,
+            session_epoch=self.epoch,
+            **fields,
+        )
+        if self.epoch and self.position == self._known:
+            request.topics = []
+        self._known = self.position
+        return request
+
+    async def once(self, **fields: Any) -> int:
+        response, self.twin_id = await self.consumer.fetch_in_session(
+            self.next_request(**fields), self.version, self.twin_id
+        )
+        self.session_id, self.epoch = response.session_id, self.epoch + 1
+        if response.error_code:
+            self.session_id = self.twin_id = self.epoch = 0
+            return response.error_code
+        for topic in response.responses:
+            for fetched in topic.partitions:
+                if fetched.error_code:
+                    return fetched.error_code
+                if fetched.records:
+                    assert isinstance(fetched.records, memoryview)
+                    last = [each.last_offset for each in iterate(fetched.records)][-1]
+                    self.position = last + 1
+        return NONE
+
+
 class World:
     """What happens to the topic of a broker."""
 
@@ -180,7 +262,8 @@ class World:
         configs = {"retention.bytes": "20000"}
         topic_id = await self.cluster.create("t", [1], configs=configs)
         version = self.dice.choice((4, 7, 11, 12, 13, 18))
-        self.reading = Reading(self.consumer, topic_id, version)
+        kind = self.dice.choice((Reading, SessionReading)) if version >= 7 else Reading
+        self.reading = kind(self.consumer, topic_id, version)
         log = self.broker.partition(self.broker.id_of("t")).local_log
         assert isinstance(log, PartitionLog)
         self.log = log
@@ -277,6 +360,165 @@ def test_most_fetches_of_a_reader_do_not_reach_the_handler(tmp_path: Path) -> No
             # Each of them was asked of the API itself as well.
             fetches, sent = traffic.fetches - before[0], traffic.bytes_out - before[1]
             assert (fetches, sent) == (2 * 199, 2 * consumer.record_bytes)
+
+    run(tmp_path, scenario)
+
+
+def test_most_fetches_of_a_session_do_not_reach_the_handler(tmp_path: Path) -> None:
+    async def scenario(cluster: DataCluster) -> None:
+        topic_id = await filled(cluster, 200)
+        traffic = cluster[1].manager.traffic
+        async with consuming(cluster) as consumer:
+            before = traffic.fetches, traffic.bytes_out
+            reading = SessionReading(consumer, topic_id)
+            await reading.times(199)
+            assert reading.position == 199
+            assert consumer.asked <= 12
+            assert consumer.count() == 199
+            fetches, sent = traffic.fetches - before[0], traffic.bytes_out - before[1]
+            assert (fetches, sent) == (2 * 199, 2 * consumer.record_bytes)
+            # It goes on to the end, where nothing changes any more.
+            await reading.times(5)
+            await produce(cluster[1], "t", batch(b"more"), topic_id=topic_id)
+            await reading.times(2)
+            assert reading.position == 201
+
+    run(tmp_path, scenario)
+
+
+def test_another_connection_that_uses_the_session(tmp_path: Path) -> None:
+    """The session knows the answers that were given, and no further ones are."""
+
+    async def scenario(cluster: DataCluster) -> None:
+        topic_id = await filled(cluster, 50)
+        broker = cluster[1]
+        async with consuming(cluster) as consumer:
+            reading = SessionReading(consumer, topic_id)
+            await reading.times(20)
+            assert consumer.asked < 10
+            assert len(broker.manager.fetches.ahead) == 1
+            version = reading.version
+            request = reading.next_request()
+            request.session_epoch -= 1
+            stale = await broker.ask(FETCH, request, FetchResponseData, version)
+            request.session_epoch += 1
+            assert stale.error_code == INVALID_FETCH_SESSION_EPOCH
+            assert len(broker.manager.fetches.ahead) == 0
+            again = await broker.ask(FETCH, request, FetchResponseData, version)
+            assert again.error_code == NONE
+            assert again.responses
+            late = await consumer.fetch(request, is_compared=False)
+            assert late.error_code == INVALID_FETCH_SESSION_EPOCH
+
+    run(tmp_path, scenario)
+
+
+def test_a_session_that_ends_withdraws_the_answers(tmp_path: Path) -> None:
+    async def scenario(cluster: DataCluster) -> None:
+        topic_id = await filled(cluster, 50)
+        broker = cluster[1]
+        async with consuming(cluster) as consumer:
+            reading = SessionReading(consumer, topic_id)
+            await reading.times(20)
+            request = reading.next_request()
+            closing = FetchRequestData(session_id=request.session_id, session_epoch=-1)
+            await broker.ask(FETCH, closing, FetchResponseData)
+            assert len(broker.manager.fetches.ahead) == 0
+            response = await consumer.fetch(request, is_compared=False)
+            assert response.error_code == FETCH_SESSION_ID_NOT_FOUND
+
+    run(tmp_path, scenario)
+
+
+class TwoPartitions:
+    """A reader of a topic with two partitions, in a session."""
+
+    def __init__(self, consumer: Consumer, topic_id: Uuid) -> None:
+        self.consumer = consumer
+        self.topic_id = topic_id
+        self.positions = [0, 0]
+        self._changed = [0, 1]
+        self._session_id = self._twin_id = self._epoch = 0
+
+    async def once(self, **fields: Any) -> None:
+        request = fetch_request(
+            "t", session_id=self._session_id, session_epoch=self._epoch, **fields
+        )
+        self._epoch += 1
+        asked = [
+            FetchPartitionData(each, -1, self.positions[each], partition_max_bytes=100)
+            for each in self._changed
+        ]
+        request.topics = [FetchTopicData("", self.topic_id, asked)] if asked else []
+        response, self._twin_id = await self.consumer.fetch_in_session(
+            request, FETCH.highest, self._twin_id
+        )
+        self._session_id = response.session_id
+        self._changed = []
+        for topic in response.responses:
+            for fetched in topic.partitions:
+                if fetched.records:
+                    self.positions[fetched.partition_index] += 1
+                    self._changed.append(fetched.partition_index)
+        self._changed.sort()
+
+
+def test_another_partition_of_a_session(tmp_path: Path) -> None:
+    async def scenario(cluster: DataCluster) -> None:
+        topic_id = await cluster.create("t", [1], [1])
+        broker = cluster[1]
+        for _ in range(60):
+            await produce(broker, "t", topic_id=topic_id, partition=1)
+        async with consuming(cluster) as consumer:
+            reading = TwoPartitions(consumer, topic_id)
+            for _ in range(25):
+                await reading.once()
+            asked = consumer.asked
+            assert asked < 10
+            # Those of the session, also the one without records.
+            assert len(broker.manager.fetches.ahead) == 2
+            await produce(broker, "t", topic_id=topic_id, partition=0)
+            assert len(broker.manager.fetches.ahead) == 0
+            for _ in range(25):
+                await reading.once()
+            assert reading.positions == [1, 50]
+            assert consumer.asked < asked + 15
+
+    run(tmp_path, scenario)
+
+
+def test_a_session_of_which_one_partition_does_not_fit(tmp_path: Path) -> None:
+    """Such a partition is not in the response, and the client does not name it again."""
+
+    async def scenario(cluster: DataCluster) -> None:
+        topic_id = await cluster.create("t", [1], [1])
+        small, large = batch(bytes(10)), batch(bytes(60))
+        for number in range(60):
+            for partition in (0, 1):
+                data = large if number % 10 == partition else small
+                await produce(cluster[1], "t", data, topic_id=topic_id, partition=partition)
+        async with consuming(cluster) as consumer:
+            reading = TwoPartitions(consumer, topic_id)
+            for _ in range(60):
+                await reading.once(max_bytes=len(small) + len(large) - 1)
+            assert min(reading.positions) < 60
+            assert consumer.asked < 50
+
+    run(tmp_path, scenario)
+
+
+def test_a_session_of_which_one_partition_ends_first(tmp_path: Path) -> None:
+    async def scenario(cluster: DataCluster) -> None:
+        topic_id = await cluster.create("t", [1], [1])
+        for partition, count in enumerate((20, 50)):
+            for _ in range(count):
+                await produce(cluster[1], "t", topic_id=topic_id, partition=partition)
+        async with consuming(cluster) as consumer:
+            reading = TwoPartitions(consumer, topic_id)
+            for _ in range(55):
+                await reading.once()
+            assert reading.positions == [20, 50]
+            assert consumer.asked < 30
 
     run(tmp_path, scenario)
 

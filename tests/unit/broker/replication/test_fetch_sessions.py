@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from kraft._core.log.epoch_cache import EpochEndOffset
@@ -103,6 +105,72 @@ def test_an_incremental_fetch_reads_all_and_answers_what_changed() -> None:
     assert server.read == [0, 1]
     assert response.partitions == [found(1, 7)]
     assert server.ask([], answers, session=(1, 2)).partitions == []
+
+
+def both(first: int, second: int, **fields: Any) -> BrokerFetchRequest:
+    """Return the second request of session 1, for two partitions."""
+    made = BrokerFetchRequest([fetch(0, first), fetch(1, second)], session_id=1, session_epoch=1)
+    return made._replace(**fields)
+
+
+def test_the_next_request_of_a_session_is_foreseen() -> None:
+    server = Server()
+    server.ask([fetch(0), fetch(1)], [found(0, 9, size=10), found(1, 9)])
+    answers = [found(0, 9, size=10), found(1, 9, size=10)]
+    server.ask([fetch(0, 3), fetch(1, 4)], answers, session=(1, 1))
+    cache = server.cache
+    session = cache.foreseen(both(3, 4), answers)
+    assert session is not None
+    assert cache.foreseen(both(3, 4, session_id=2), answers) is None
+    assert cache.foreseen(both(3, 4, session_epoch=2), answers) is None
+    assert cache.foreseen(both(3, 4, forgotten=[p(2)]), answers) is None
+    assert cache.foreseen(both(3, 4), answers[:1]) is None
+    assert cache.foreseen(both(3, 4), [answers[0], found(1, 9)]) is None
+    assert cache.foreseen(both(3, 4), [*answers, found(2, 9)]) is None
+    # The next request would read the other one too, which is not settled.
+    assert cache.foreseen(both(3, 4, partitions=[fetch(0, 3)]), answers[:1]) is None
+    # It was answered three more times, without the cache.
+    cache.went_on(session, both(13, 14, session_epoch=4), answers, 70.0)
+    assert (session.epoch, session.used_ms) == (5, 70.0)
+    assert [each.fetch_offset for each in session.to_read()] == [13, 14]
+    assert server.ask([], [], session=(1, 5)).error == NONE
+
+
+def test_a_large_session_is_not_foreseen() -> None:
+    server = Server()
+    fetches = [fetch(each) for each in range(101)]
+    answers = [found(each, 9, size=10) for each in range(101)]
+    for count in (100, 101):
+        id = server.ask(fetches[:count], answers[:count]).session_id
+        server.ask(fetches[:count], answers[:count], session=(id, 1))
+        request = BrokerFetchRequest(fetches[:count], session_id=id, session_epoch=1)
+        foreseen = server.cache.foreseen(request, answers[:count])
+        assert (foreseen is not None) == (count == 100)
+
+
+@pytest.mark.parametrize("how", ["request", "stale", "full", "final", "evicted"])
+def test_whoever_needs_a_session_withdraws_its_answers_first(how: str) -> None:
+    server = Server(max_sessions=1)
+    answers = [found(0, 9, size=10), found(1, 9, size=10)]
+    server.ask([fetch(0), fetch(1)], answers)
+    server.ask([fetch(0, 3), fetch(1, 4)], answers, session=(1, 1))
+    session = server.cache.foreseen(both(3, 4), answers)
+    assert session is not None
+    epochs: list[int] = []
+
+    def withdraw() -> None:
+        epochs.append(session.epoch)
+        server.cache.went_on(session, both(5, 6, session_epoch=2), answers, 5.0)
+        session.withdraw = None
+
+    session.withdraw = withdraw
+    if how == "evicted":
+        assert server.ask([fetch(5)], [found(5)], replica=7).session_id == 2
+    else:
+        epoch = {"request": 3, "stale": 2, "full": 0, "final": -1}[how]
+        error = server.ask([fetch(0, 9)], [], session=(1, epoch)).error
+        assert error == (INVALID_FETCH_SESSION_EPOCH if how == "stale" else NONE)
+    assert epochs == [2]
 
 
 def test_the_answer_after_an_error_is_always_sent() -> None:
