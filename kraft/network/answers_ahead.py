@@ -120,9 +120,12 @@ class RunAhead:
         header = self._header
         assert header is not None
         expected = []
+        heads: dict[int, bytes] = {}
         for body, answer in foreseen:
             size = sum(map(size_of, answer))
-            head = response_header(header.api, header.version, 0, size)
+            head = heads.get(size)
+            if head is None:
+                head = heads[size] = response_header(header.api, header.version, 0, size)
             expected.append((self._start + body, [head, *answer]))
             self._sizes.append((len(self._start) + len(body), size))
         return expected

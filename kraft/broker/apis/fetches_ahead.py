@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from kraft._core.bytes.file_slice import FileSlice
 from kraft.broker.replication.broker_fetches import BrokerFetches
@@ -40,6 +41,14 @@ Encode = Callable[[BrokerFetchResponse], Sequence[Piece]]
 
 #: The bytes with which a batch begins: its first offset, int64.
 _OFFSET_SIZE = 8
+
+
+class _Foreseen(NamedTuple):
+    """A request, as far as it differs from the first one, and its answers in the same order."""
+
+    session_epoch: int
+    fetches: Sequence[FetchPartition]
+    answers: Sequence[FetchedPartition]
 
 
 class FetchesAhead(AnswersAhead):
@@ -70,17 +79,15 @@ class FetchesAhead(AnswersAhead):
         self._asked = {
             fetch.id: each for fetch, each in zip(request.partitions, asked, strict=True)
         }
-        #: The last of the fetches and their answers; None if those after it are not known.
-        self._last: tuple[BrokerFetchRequest, Sequence[FetchedPartition]] | None = (
-            *(request, fetched.partitions),
-        )
+        #: The last fetches and answers; None if those after it are not known.
+        self._last: _Foreseen | None = None
         self._session: BrokerFetchSession | None = None
         self._encode = encode
         #: The partitions whose changes end the answers.
         self._ids = list(self._asked)
         self._withdraw: Callable[[], None] = lambda: None
         #: The answers that were not given yet.
-        self._left: deque[tuple[BrokerFetchRequest, Sequence[FetchedPartition]]] = deque()
+        self._left: deque[_Foreseen] = deque()
         #: Of a response with one partition: what surrounds so many bytes of records.
         self._around: dict[int, tuple[Piece, Piece]] = {}
 
@@ -97,6 +104,12 @@ class FetchesAhead(AnswersAhead):
             if self._session is None:
                 return ()
             self._ids = list(self._session.partitions)
+        fetches = {fetch.id: fetch for fetch in request.partitions}
+        answers = self._fetched.partitions
+        # A session reads its partitions in the order in which it answered them.
+        self._last = _Foreseen(
+            request.session_epoch, [fetches[answer.id] for answer in answers], answers
+        )
         found = self.more(most)
         if found:
             self._withdraw = withdraw
@@ -108,16 +121,17 @@ class FetchesAhead(AnswersAhead):
     def more(self, most: int) -> Sequence[ExpectedRequest]:
         found: list[ExpectedRequest] = []
         while len(found) < most and self._last is not None:
-            request = self._following(*self._last)
-            answers = None if request is None else self._fetches.read_ahead(request)
-            if request is None or answers is None or not self._goes_on(answers):
+            epoch = session_epoch_after(self._last.session_epoch)
+            fetches = _following(self._last.fetches, self._last.answers)
+            answers = None if fetches is None else self._fetches.read_ahead(self._request, fetches)
+            if fetches is None or answers is None or not self._goes_on(answers):
                 self._last = None
                 break
-            for fetch in request.partitions:
+            for fetch in fetches:
                 self._asked[fetch.id].fetch_offset = fetch.fetch_offset
-            self._data.session_epoch = request.session_epoch
+            self._data.session_epoch = epoch
             found.append(ExpectedRequest(self._data.encode(self._version), self._encoded(answers)))
-            self._last = request, answers
+            self._last = _Foreseen(epoch, fetches, answers)
             self._left.append(self._last)
         return found
 
@@ -125,44 +139,27 @@ class FetchesAhead(AnswersAhead):
         """Return whether a session answers all its unread partitions, so that none is settled."""
         return self._session is None or all(answer.records is not None for answer in answers)
 
-    def _following(
-        self, request: BrokerFetchRequest, answers: Sequence[FetchedPartition]
-    ) -> BrokerFetchRequest | None:
-        """Return the request after one with these answers, None if it is not known.
-
-        Its partitions are in the order in which they are read.
-        """
-        fetches = {fetch.id: fetch for fetch in request.partitions}
-        following = []
-        for answer in answers:
-            id, offset, *rest = fetches[answer.id]
-            if answer.records is not None:
-                end = _end_of(answer)
-                if end is None:
-                    return None
-                offset = end
-            following.append(FetchPartition(id, offset, *rest))
-        return request._replace(
-            partitions=following, session_epoch=session_epoch_after(request.session_epoch)
-        )
-
     def _encoded(self, answers: Sequence[FetchedPartition]) -> Sequence[Piece]:
         """Return the body of a response; within a run only records and their size differ."""
         records = answers[0].records
-        response = BrokerFetchResponse(NONE, self._request.session_id, answers)
         if len(answers) > 1 or not isinstance(records, FileSlice):
-            return self._encode(response)
+            return self._encode(self._response(answers))
         around = self._around.get(records.size)
         if around is None:
-            start, _, end = self._encode(response)
+            start, _, end = self._encode(self._response(answers))
             around = self._around[records.size] = start, end
         return around[0], records, around[1]
 
+    def _response(self, answers: Sequence[FetchedPartition]) -> BrokerFetchResponse:
+        return BrokerFetchResponse(NONE, self._request.session_id, answers)
+
     def answered(self, count: int) -> None:
-        request, answers = self._left[count - 1]
         for _ in range(count):
-            self._fetches.note_read_ahead(self._left.popleft()[1])
+            last = self._left.popleft()
+            self._fetches.note_read_ahead(last.answers)
         if self._session is not None:
+            epoch, fetches, answers = last
+            request = self._request._replace(partitions=fetches, session_epoch=epoch)
             sessions = self._fetches.sessions
             sessions.went_on(self._session, request, answers, self._now_ms())
 
@@ -183,6 +180,21 @@ def may_go_on(request: BrokerFetchRequest, fetched: BrokerFetchResponse) -> bool
         and any(each.records is not None for each in fetched.partitions)
         and not any(each.error for each in fetched.partitions)
     )
+
+
+def _following(
+    fetches: Sequence[FetchPartition], answers: Sequence[FetchedPartition]
+) -> list[FetchPartition] | None:
+    """Return the fetches after those with these answers, None if they are not known."""
+    following = []
+    for (id, offset, *rest), answer in zip(fetches, answers, strict=True):
+        end: int | None = offset
+        if answer.records is not None:
+            end = _end_of(answer)
+        if end is None:
+            return None
+        following.append(FetchPartition(id, end, *rest))
+    return following
 
 
 def _end_of(answer: FetchedPartition) -> int | None:

@@ -124,14 +124,16 @@ class BrokerFetches(FetchOutcomes):
         self._wait(context, request, fetches, answers, now_ms, answer)
         return True
 
-    def read_ahead(self, request: BrokerFetchRequest) -> list[FetchedPartition] | None:
+    def read_ahead(
+        self, request: BrokerFetchRequest, fetches: Sequence[FetchPartition]
+    ) -> list[FetchedPartition] | None:
         """Read for a consumer what `fetch` would answer at once; a session is left alone.
 
-        The answers are right until the next change of a partition; `note_read_ahead` counts them.
-        None if `fetch` would wait or report an error, and for a partition that this broker does not
-        lead: a follower truncates its log.
+        ``fetches`` take the place of the request's partitions. The answers are right until the next
+        change of a partition; `note_read_ahead` counts them. None if `fetch` would wait or report
+        an error, and for a partition that this broker does not lead: a follower truncates its log.
         """
-        answers = self._read_all(request, request.partitions, None)
+        answers = self._read_all(request, fetches, None)
         size = 0
         for answer in answers:
             if (
