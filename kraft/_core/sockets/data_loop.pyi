@@ -95,7 +95,8 @@ class DataSocket:
         already; each without its size field, and its answer. Correlation ids may differ: the peer
         gets its own. The first other request is reported as ever, and `take_frame` drops the
         answers that were not given, as `withdraw` does. Too late is a request that has arrived, or
-        the end of the stream. The event `FEW` follows once half of the answers are given.
+        the end of the stream; too early it is while prepared requests are not expected yet. The
+        event `FEW` follows once half of the answers are given.
 
         Raises ValueError for a request without a correlation id or above 8 KiB, and for an answer
         that does not begin with its header, or has more than 64 KiB outside of files.

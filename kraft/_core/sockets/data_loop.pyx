@@ -514,7 +514,8 @@ cdef class DataSocket:
         cdef ExpectedList found = expected_of(requests)
         cdef bint is_possible
         pthread_mutex_lock(&self._loop._state.lock)
-        is_possible = self._expect(&found)
+        # What was prepared comes before it.
+        is_possible = self._prepared.count == 0 and self._expect(&found)
         pthread_mutex_unlock(&self._loop._state.lock)
         drop_expected(&found)
         return is_possible

@@ -232,6 +232,9 @@ def test_prepared_answers_that_are_not_given(loops: Loops, tmp_path: Path, how: 
             if how == "withdrawn":
                 assert served.socket.withdraw() == 0
             served.socket.write([bytes(200_000)] if how == "full" else [b"x"])
+            # Nothing is expected behind requests that are not.
+            behind = [(request_of(b"behind"), answer_of([b"z"]))]
+            assert served.socket.expect(behind) == (how in ("withdrawn", "lost"))
 
     loops.answer = answer
     loops.takes_frames = False
@@ -398,24 +401,35 @@ STARTS = [random.Random(-place - 1).randrange(len(CONTENT) - 300_000) for place 
 
 
 def test_every_byte_with_expected_and_other_requests(file: OsFile) -> None:
-    """Answers of both threads, which are withdrawn at any time, are those of the requests."""
+    """Answers of both threads, withdrawn or added at any time, are those of the requests."""
     dice = random.Random(3)
     requests = 150
+    #: The place after the expected ones, of connections of which no answer was withdrawn.
+    ends: dict[int, int] = {}
     with Loops() as loops:
 
         def parts_of(place: int) -> Answer:
             place %= PLACES
             return [FileSlice(file, STARTS[place], SIZES[place])]
 
+        def following(place: int, count: int) -> list[tuple[bytes, Answer]]:
+            return [
+                (request_of(b"%d" % (each % PLACES)), answer_of(parts_of(each)))
+                for each in range(place, place + count)
+            ]
+
         def answer(served: Served, request: bytes) -> None:
             correlation, place = int.from_bytes(request[2:6], "big"), int(request[6:])
-            served.socket.write(answer_of(parts_of(place), correlation))
             ahead = dice.randrange(6)
-            expected = [
-                (request_of(b"%d" % (each % PLACES)), answer_of(parts_of(each)))
-                for each in range(place + 1, place + 1 + ahead)
-            ]
-            served.socket.expect(expected)
+            expected = following(place + 1, ahead)
+            ends[id(served)] = place + 1 + ahead
+            if dice.random() < 0.5:
+                served.socket.prepare(expected)
+                served.socket.write(answer_of(parts_of(place), correlation))
+            else:
+                served.socket.write(answer_of(parts_of(place), correlation))
+                if not served.socket.expect(expected):
+                    del ends[id(served)]
 
         loops.answer = answer
         made = [loops.connect() for _ in range(8)]
@@ -426,7 +440,12 @@ def test_every_byte_with_expected_and_other_requests(file: OsFile) -> None:
         while not all(served.events & LOST for _, served in made):
             loops.step(0.001)
             _, served = dice.choice(made)
-            given += served.socket.withdraw()
+            end = ends.get(id(served))
+            if dice.random() < 0.5 or end is None:
+                given += served.socket.withdraw()
+                ends.pop(id(served), None)
+            elif served.socket.expect(following(end, 3)):
+                ends[id(served)] += 3
         for one in readers:
             one.join(PATIENCE_S)
         given += sum(served.socket.withdraw() for _, served in made)
