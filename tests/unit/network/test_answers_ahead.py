@@ -104,7 +104,7 @@ async def ask_slowly(numbers: Numbers, client: Client, number: int) -> bytes:
 
 def half_of(asked: Sequence[int]) -> int:
     """Return the answers that are left when a run asks for more, which doubles their count."""
-    return min(32, 2 ** len(asked)) // 2
+    return min(64, 2 ** len(asked)) // 2
 
 
 async def ask(client: Client, number: int) -> bytes:
@@ -125,7 +125,7 @@ def test_a_steady_peer_is_answered_by_the_loop_alone(play: Callable[..., None]) 
         assert answered.count(b"handler") == 1
         (run,) = numbers.runs
         # One is left of 2, 2 of 4, and so on.
-        assert run.asked == [2, 3, 6, 12, 24, *[16] * 11]
+        assert run.asked == [2, 3, 6, 12, 24, 48, *[32] * 5]
         numbers.connection.check_time(0)
         assert run.given == 199
         traffic = node.transport.listener.traffic
