@@ -65,7 +65,8 @@ class Page(HTMLParser):
     def plots(self) -> dict[str, dict[str, object]]:
         """Return the data of all plots by their names."""
         found: dict[str, dict[str, object]] = json.loads(self.packed("first"))
-        return found | json.loads(self.packed("data"))
+        found.update(json.loads(self.packed("data")))
+        return found
 
     def data(self, name: str) -> dict[str, object]:
         return self.plots[name]
