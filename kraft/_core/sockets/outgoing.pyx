@@ -1,13 +1,13 @@
 """Send responses of memory and parts of files on non-blocking sockets, without the GIL.
 
-A response is one block of C memory: its segments, then the bytes that were copied into it. Segments
-of memory next to each other leave in one sendmsg, segments of files by sendfile. Where something
-follows a file, the socket is corked until the response is sent: each sendfile would end with a small
-packet, and the few bytes after the records of a fetch would have one of their own. For 1 MiB there
-are 26 packets in both directions in place of 39.
+A response is one block of C memory: its segments, then the bytes that were copied into it.
+Segments of memory next to each other leave in one sendmsg, segments of files by sendfile. Where
+something follows a file, the socket is corked until the response is sent: each sendfile would end
+with a small packet, and the few bytes after the records of a fetch would have one of their own. For
+1 MiB there are 26 packets in both directions in place of 39.
 
-Only the thread of a `DataLoop` changes a response after it was submitted. No segment is empty: after
-the bytes before an empty one the kernel would wait for more. Used by `data_loop` and `mover`.
+Only the thread of a `DataLoop` changes a response after it was submitted. No segment is empty:
+after the bytes before an empty one the kernel would wait for more. Used by `data_loop` and `mover`.
 """
 
 from libc.errno cimport EAGAIN, EBADF, EINTR, EINVAL, EIO, EOPNOTSUPP, EOVERFLOW, errno
