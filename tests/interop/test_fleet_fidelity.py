@@ -127,7 +127,7 @@ class LightBrokers:
         self._process = FleetProcess(0, plan, cluster.directory, lambda number, line: None)
 
     def start(self, id: int) -> None:
-        self._process.send(do="start", brokers=[id], spread_ms=0.0, at_once=0)
+        self._process.send(do="start", brokers=[id], spread_ms=0.0, at_once=0, is_held=False)
 
     def kill(self, id: int) -> None:
         self._process.send(do="die", brokers=[id])
