@@ -34,7 +34,7 @@ def encode_updates(
     """
 
 def decode_results(body: Buffer) -> tuple[int, dict[_Key, int]]:
-    """Return the error of an answer, and that of each partition. Raises CorruptRecordError."""
+    """Return the error of a response and the error of each partition. Raises CorruptRecordError."""
 
 def encode_results(error: int, results: dict[_Key, int]) -> bytes:
     """Return a broker's answer. Raises as `encode_updates`."""

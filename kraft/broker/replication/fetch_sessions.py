@@ -7,7 +7,7 @@ Kafka's rules of eviction. Rules: Kafka's ``FetchSession``, ``FetchManager``.
 
 A consumer's connection may answer the next requests of a session by itself
 (``kraft.broker.apis.fetches_ahead``); `FetchSessionCache.foreseen` says which, and `went_on` notes
-them. Whoever else needs the session ends that first.
+them. Any other use of the session ends these answers first.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ class BrokerFetchSession:
         self.reader: Hashable = None
         #: Called with each partition that stops being settled: requests wait for it.
         self.waits: list[Callable[[FetchPartition], None]] = []
-        #: Ends that a connection answers its requests; None: none does.
+        #: Called to end the answers that a connection gives by itself; None: it gives none.
         self.withdraw: Callable[[], None] | None = None
         self._next_place = 0
 
