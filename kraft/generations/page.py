@@ -9,6 +9,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from kraft.fleet.scaling import FEWEST_SIZES
 from kraft.fleet.texts import number_text, value_text
 from kraft.generations.comparison import ComparisonReport
 from kraft.generations.curves import Curve
@@ -16,16 +17,16 @@ from kraft.generations.measures import MEASURES, Outcome, RunResult, ScriptStep
 from kraft.generations.modes import MODES
 from kraft.regression.page_parts import cell, document, escaped, fields, figure, table
 
-#: A colour and a marker for each mode, also for readers who see no colours.
+#: A colour and a marker for each mode, also for readers who see no colours; the marker as text.
 _STYLES = (
-    ("#0b6bcb", "circle"),
-    ("#c2410c", "square"),
-    ("#15803d", "diamond"),
-    ("#a21caf", "triangle-up"),
-    ("#b45309", "cross"),
-    ("#0e7490", "triangle-down"),
-    ("#be123c", "star"),
-    ("#6b7684", "hexagon"),
+    ("#0b6bcb", "circle", "●"),
+    ("#c2410c", "square", "■"),
+    ("#15803d", "diamond", "◆"),
+    ("#a21caf", "triangle-up", "▲"),
+    ("#b45309", "cross", "✚"),
+    ("#0e7490", "triangle-down", "▼"),
+    ("#be123c", "star", "★"),
+    ("#6b7684", "hexagon", "⬢"),
 )
 
 
@@ -62,22 +63,15 @@ def measure_plot(curves: Sequence[Curve]) -> dict[str, Any]:
     A dashed line and hollow markers are extrapolated.
     """
     traces: list[dict[str, Any]] = []
-    names = list(MODES)
     for curve in curves:
-        colour, symbol = _STYLES[names.index(curve.mode) % len(_STYLES)]
+        colour, symbol, _ = _style_of(curve.mode)
         sizes = [size for size, value in zip(curve.sizes, curve.seconds, strict=True) if value > 0]
         values = [value for value in curve.seconds if value > 0]
         if not values:
             continue
-        label = curve.mode
-        if curve.law is not None:
-            label += f" ^{curve.law.exponent:.2f}"
-        if curve.tail is not None and len(sizes) > 3:
-            label += f", last sizes ^{curve.tail:.2f}"
         traces.append(
             {
-                "x": sizes, "y": values, "mode": "lines+markers", "name": label,
-                "legendgroup": curve.mode,
+                "x": sizes, "y": values, "mode": "lines+markers",
                 "line": {"color": colour, "width": 2},
                 "marker": {"color": colour, "symbol": symbol, "size": 9},
                 "hovertemplate": f"{curve.mode}: %{{x:,}} partitions, %{{y:.3g}} s<extra></extra>",
@@ -88,7 +82,7 @@ def measure_plot(curves: Sequence[Curve]) -> dict[str, Any]:
                 {
                     "x": [sizes[-1], *(size for size, _ in curve.beyond)],
                     "y": [values[-1], *(value for _, value in curve.beyond)],
-                    "mode": "lines+markers", "showlegend": False, "legendgroup": curve.mode,
+                    "mode": "lines+markers",
                     "line": {"color": colour, "width": 1.5, "dash": "dash"},
                     "marker": {"color": colour, "symbol": f"{symbol}-open", "size": 9},
                     "hovertemplate": f"{curve.mode}: %{{x:,}} partitions, extrapolated "
@@ -102,10 +96,6 @@ def measure_plot(curves: Sequence[Curve]) -> dict[str, Any]:
     return {
         "traces": traces,
         "layout": {
-            "showlegend": True,
-            "legend": {"orientation": "h", "x": 0, "y": 1.0, "yanchor": "bottom",
-                       "bgcolor": "rgba(0,0,0,0)"},
-            "margin": {"l": 56, "r": 12, "t": 60, "b": 44},
             "xaxis": {"type": "log", "title": {"text": "partitions"}, "dtick": 1},
             "yaxis": {"type": "log", "title": {"text": "seconds"},
                       "range": [middle - half, middle + half]},
@@ -125,16 +115,36 @@ def _plots(curves: Sequence[Curve], data: dict[str, object]) -> str:
         sections.append(
             f'<section class="series" id="{name}"><header><h3 class="name">{title}</h3>'
             f'<p class="quiet">Seconds {escaped(MEASURES[step, measure])}.</p></header>'
-            f"{figure('figure', name, '', f'Plot of {title}')}</section>"
+            f"{figure('figure', name, '', f'Plot of {title}')}{_key(own)}</section>"
         )
     if not sections:
         return "<p>No run has a measure.</p>"
     return (
         '<h2>Plots</h2>\n<p class="quiet">Both axes are logarithmic: a line that rises by one '
         "decade a decade is proportional to the partitions. Dashed lines and hollow markers are "
-        "extrapolated from the last three sizes, not measured.</p>\n"
+        "extrapolated from the last three sizes, not measured. Below each plot stand the modes "
+        "with their exponents, of all sizes and of the last three.</p>\n"
         f'<div class="laws">{"".join(sections)}</div>'
     )
+
+
+def _key(curves: Sequence[Curve]) -> str:
+    """Return the list of a plot's lines. As a legend of plotly, eight modes take half the plot."""
+    items = []
+    for curve in curves:
+        colour, _, marker = _style_of(curve.mode)
+        exponents = [] if curve.law is None else [f"{curve.law.exponent:.2f}"]
+        if curve.tail is not None and len(curve.sizes) > FEWEST_SIZES:
+            exponents.append(f"{curve.tail:.2f}")
+        items.append(
+            f'<li><span style="color:{colour}">{marker}</span> {escaped(curve.mode)} '
+            f'<span class="quiet">{" · ".join(exponents)}</span></li>'
+        )
+    return f'<ul class="key">{"".join(items)}</ul>'
+
+
+def _style_of(mode: str) -> tuple[str, str, str]:
+    return _STYLES[list(MODES).index(mode) % len(_STYLES)]
 
 
 def exponent_text(curve: Curve) -> str:
