@@ -37,7 +37,10 @@ PORTABLE_LEVEL = "x86-64-v2"
 HOT = ("row_encoder", "column_check")
 HOT_LEVEL = "x86-64-v3"
 #: Modules that use epoll and sendfile; elsewhere the event loop does their work.
-LINUX_ONLY = ("sockets.data_loop", "sockets.incoming", "sockets.mover", "sockets.outgoing")
+LINUX_ONLY = tuple(
+    f"sockets.{name}"
+    for name in ("data_loop", "expected", "incoming", "mover", "outgoing", "responses")
+)
 
 
 def switched_on(name: str) -> bool:

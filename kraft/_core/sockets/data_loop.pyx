@@ -7,17 +7,16 @@ Used by ``kraft.network.data_listener``. Linux only.
 
 import os
 
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.buffer cimport PyBuffer_FillInfo
-from cpython.memoryview cimport PyMemoryView_FromObject, PyMemoryView_GET_BUFFER
 from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
 from libc.errno cimport errno
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
-from libc.stdlib cimport calloc, free, malloc
-from libc.string cimport memcpy
+from libc.stdlib cimport calloc, free
 
 cimport cython
 
+from kraft._core.sockets.expected cimport ExpectedList, drop_expected, expected_of
 from kraft._core.sockets.incoming cimport (
     API_COUNT,
     RECEIVE_EMPTY,
@@ -47,17 +46,14 @@ from kraft._core.sockets.mover cimport (
 from kraft._core.sockets.outgoing cimport (
     SEND_DONE,
     Amount,
-    Expected,
-    ExpectedList,
     Outgoing,
     SendOutcome,
-    outgoing_copies,
     outgoing_count,
     outgoing_is_cached,
-    outgoing_new,
     outgoing_send,
 )
 from kraft._core.sockets.request_memory cimport RequestMemory
+from kraft._core.sockets.responses cimport MOST_COPIED, release, response_of
 from kraft._core.sockets.system cimport (
     EFD_CLOEXEC,
     EFD_NONBLOCK,
@@ -80,19 +76,13 @@ from kraft._core.sockets.system cimport (
     pthread_mutex_unlock,
 )
 
-from kraft._core.bytes.file_slice import FileSlice
-
 cdef enum:
-    # A response's bytes in memory up to this size are copied: cheaper than to release them later.
-    MOST_COPIED = 64 * 1024
     # The bytes of a response that this thread sends while the other wakes up.
     MOST_SENT_NOW = 256 * 1024
     # The parts of files in such a response: each takes some system calls.
     MOST_SLICES_NOW = 4
     # The bytes of the next request after which this thread leaves the rest to the other.
     MOST_RECEIVED_NOW = 32 * 1024
-    # Up to the end of the correlation id, in a request without its size field and in a response.
-    LEAST_EXPECTED = 8
 
 # What `DataSocket.events` says.
 FRAME = 1
@@ -262,13 +252,6 @@ cdef class DataLoop:
     def run(self):
         with nogil:
             move(&self._state)
-
-
-cdef void release(Outgoing *one):
-    """Free a response that the thread does not use any more."""
-    if one.references != NULL:
-        Py_DECREF(<object>one.references)
-    free(one)
 
 
 # The end of a socket uses its loop: the garbage collector must not clear the reference before it.
@@ -575,139 +558,3 @@ cdef class DataSocket:
         pthread_mutex_unlock(&self._loop._state.lock)
         if must_wake:
             wake_up(&self._loop._state)
-
-
-cdef ExpectedList expected_of(requests) except *:
-    cdef ExpectedList found = ExpectedList(NULL, NULL, 0)
-    cdef Expected *one
-    try:
-        for request, pieces in requests:
-            one = new_expected(request, pieces)
-            if found.count:
-                found.last.next = one
-            else:
-                found.first = one
-            found.last = one
-            found.count += 1
-    except BaseException:
-        drop_expected(&found)
-        raise
-    return found
-
-
-cdef Expected *new_expected(bytes request, pieces) except NULL:
-    cdef Py_ssize_t size = PyBytes_GET_SIZE(request)
-    cdef Amount amount = Amount(0, 0, 0)
-    cdef Outgoing *answer
-    cdef Expected *one
-    if not LEAST_EXPECTED <= size <= SMALL_SIZE - 4:
-        raise ValueError(f"a request of {size} bytes cannot be expected")
-    answer = response_of(pieces, &amount)
-    if (
-        answer == NULL or answer.segments[0].data == NULL
-        or answer.segments[0].size < LEAST_EXPECTED or amount.memory > MOST_COPIED
-    ):
-        if answer != NULL:
-            release(answer)
-        raise ValueError("an answer begins with its header, and has little in memory")
-    one = <Expected *>malloc(sizeof(Expected) + <size_t>size)
-    if one == NULL:
-        release(answer)
-        raise MemoryError
-    one.next = NULL
-    one.answer = answer
-    one.amount = amount
-    one.size = size
-    one.request = <uint8_t *>(one + 1)
-    memcpy(one.request, PyBytes_AS_STRING(request), <size_t>size)
-    return one
-
-
-cdef void drop_expected(ExpectedList *dropped):
-    """Free answers that were not given; the list is empty afterwards."""
-    cdef Expected *one = dropped.first
-    cdef Expected *following
-    dropped[0] = ExpectedList(NULL, NULL, 0)
-    while one != NULL:
-        following = one.next
-        release(one.answer)
-        free(one)
-        one = following
-
-
-cdef Py_ssize_t size_of(piece):
-    """Return the number of bytes of a bytes object or a memoryview."""
-    if isinstance(piece, bytes):
-        return PyBytes_GET_SIZE(piece)
-    return PyMemoryView_GET_BUFFER(piece).len
-
-
-cdef const uint8_t *bytes_of(piece):
-    if isinstance(piece, bytes):
-        return <const uint8_t *>PyBytes_AS_STRING(piece)
-    return <const uint8_t *>PyMemoryView_GET_BUFFER(piece).buf
-
-
-cdef Outgoing *response_of(pieces, Amount *amount) except? NULL:
-    """Return a response of bytes, buffers and FileSlices, and its amount; NULL for an empty one.
-
-    Raises ValueError for a slice with a size or position below 0.
-    """
-    cdef list kept = []
-    cdef int64_t slice_size
-    for piece in pieces:
-        if isinstance(piece, FileSlice):
-            slice_size = piece.size
-            if slice_size < 0 or piece.position < 0:
-                raise ValueError(f"{slice_size} bytes at {piece.position} of a file")
-            if slice_size:
-                amount.size += slice_size
-                amount.slices += 1
-                kept.append(piece)
-            continue
-        if not isinstance(piece, bytes):
-            piece = PyMemoryView_FromObject(piece)
-            if not piece.contiguous:
-                piece = bytes(piece)
-        size = size_of(piece)
-        if size:
-            amount.size += size
-            amount.memory += size
-            kept.append(piece)
-    return segments_of(kept, amount) if kept else NULL
-
-
-cdef Outgoing *segments_of(list pieces, const Amount *amount) except NULL:
-    """Return a response of non-empty pieces: bytes, contiguous memoryviews and FileSlices."""
-    cdef bint is_copied = amount.memory <= MOST_COPIED
-    cdef Outgoing *response = outgoing_new(
-        <int>len(pieces), <Py_ssize_t>amount.memory if is_copied else 0
-    )
-    cdef uint8_t *copies
-    cdef int at = 0
-    if response == NULL:
-        raise MemoryError
-    copies = outgoing_copies(response)
-    for piece in pieces:
-        if isinstance(piece, FileSlice):
-            response.slices += 1
-            response.segments[at].data = NULL
-            try:
-                response.segments[at].fd = piece.fileno()
-            except BaseException:
-                free(response)
-                raise
-            response.segments[at].position = piece.position
-            response.segments[at].size = piece.size
-        else:
-            response.segments[at].data = bytes_of(piece)
-            response.segments[at].size = size_of(piece)
-            if is_copied:
-                memcpy(copies, response.segments[at].data, <size_t>response.segments[at].size)
-                response.segments[at].data = copies
-                copies += response.segments[at].size
-        at += 1
-    if amount.slices or not is_copied:
-        Py_INCREF(pieces)
-        response.references = <void *>pieces
-    return response

@@ -3,8 +3,9 @@
 from cpython.ref cimport PyObject
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 
+from kraft._core.sockets.expected cimport ExpectedList
 from kraft._core.sockets.incoming cimport SMALL_SIZE, ApiLimits, FrameLimits, Incoming
-from kraft._core.sockets.outgoing cimport Amount, ExpectedList, Outgoing
+from kraft._core.sockets.outgoing cimport Amount, Outgoing
 from kraft._core.sockets.system cimport pthread_mutex_t
 
 # What a connection reports.

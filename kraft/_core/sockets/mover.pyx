@@ -33,6 +33,7 @@ from libc.stdlib cimport free
 from libc.string cimport memcmp, memcpy
 from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
 
+from kraft._core.sockets.expected cimport Expected
 from kraft._core.sockets.incoming cimport (
     RECEIVE_EMPTY,
     RECEIVE_END,
@@ -53,7 +54,6 @@ from kraft._core.sockets.outgoing cimport (
     SEND_NO_FILE,
     SEND_TURN_OVER,
     Amount,
-    Expected,
     Outgoing,
     SendOutcome,
     outgoing_copies,

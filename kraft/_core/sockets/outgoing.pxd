@@ -29,20 +29,6 @@ cdef struct Outgoing:
     void *references        # the Python object to release when all is sent, or NULL
     Segment *segments
 
-# The answer to a request that has not come yet; one block of memory.
-cdef struct Expected:
-    Expected *next
-    Outgoing *answer
-    Amount amount           # of the answer
-    Py_ssize_t size         # of the request, without its size field
-    uint8_t *request
-
-# Answers in the order in which their requests are expected.
-cdef struct ExpectedList:
-    Expected *first
-    Expected *last
-    int count
-
 
 cdef Outgoing *outgoing_new(int count, Py_ssize_t copied) noexcept nogil
 cdef inline uint8_t *outgoing_copies(Outgoing *one) noexcept nogil:
