@@ -65,7 +65,9 @@ class DataListener:
         self.accepted_count += 1
         security = owner.security.get(name) or ListenerSecurity()
         connection = DataConnection(owner, name, self._loop, security, self._closing)
-        added = self.data.add(accepted.detach(), connection, *connection.frame_limits())
+        is_local = accepted.getsockname()[0] == peer[0]
+        limits = connection.frame_limits()
+        added = self.data.add(accepted.detach(), connection, *limits, is_local)
         connection.attach(added, peer)
 
     # -- events

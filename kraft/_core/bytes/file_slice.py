@@ -1,7 +1,8 @@
 """``FileSlice``: bytes of a file, as a part of a message that is sent without reading them.
 
-A message holds it in place of the bytes. A data loop sends it with sendfile; every other connection
-reads it in a thread (``kraft.network.file_copies``).
+A message holds it in place of the bytes. A data loop sends it with sendfile, or from the mapped
+bytes to a peer on the same machine; every other connection reads it in a thread
+(``kraft.network.file_copies``).
 
 A slice refers to its file until it is sent. The owner of the file may rename it, remove it and drop
 its own reference meanwhile, but does not close it: the descriptor is closed with the last
@@ -26,11 +27,15 @@ class ReadableFile(Protocol):
 
 
 class FileSlice(NamedTuple):
-    """``size`` bytes of a file from ``position`` on; nothing may change them while it exists."""
+    """``size`` bytes of a file from ``position`` on; nothing may change them while it exists.
+
+    ``mapped``: the same bytes, where the file's owner has them mapped.
+    """
 
     file: ReadableFile
     position: int
     size: int
+    mapped: memoryview | None = None
 
     def read(self) -> bytes:
         """Return the bytes. Raises StorageError where the file ends within the slice."""

@@ -295,7 +295,9 @@ cdef class DataLog(Log):
                 segment.use()
                 try:
                     if segment.locate(offset, max_size, end_offset, &start, &stop):
-                        return FileSlice(segment._file, start, stop - start)
+                        return FileSlice(
+                            segment._file, start, stop - start, segment._mapping.slice(start, stop)
+                        )
                 finally:
                     segment.done()
         return NO_RECORDS

@@ -116,7 +116,9 @@ cdef class Mapping:
 
     def __dealloc__(self):
         if self._pages != NULL:
-            munmap(self._pages, <size_t>self.capacity)
+            # Of many pages that were read it takes milliseconds.
+            with nogil:
+                munmap(self._pages, <size_t>self.capacity)
             self._pages = NULL
 
     def __len__(self):

@@ -144,10 +144,18 @@ class DataLoop:
         """Return a descriptor that is readable when `take` has something to return."""
 
     def add(
-        self, fd: int, owner: Any, largest: int, has_apis: bool, most_memory: int
+        self,
+        fd: int,
+        owner: Any,
+        largest: int,
+        has_apis: bool,
+        most_memory: int,
+        is_local: bool = False,
     ) -> DataSocket:
         """Take over a connected, non-blocking socket, also where an exception is raised.
 
+        A peer that ``is_local``, on this machine, gets slices from their mapped bytes where they
+        have some: there sendfile takes the kernel longer than a copy.
         The limits are those of `DataSocket.set_limits`. Raises OSError where epoll rejects the
         socket, and RuntimeError after `stop`.
         """

@@ -166,7 +166,9 @@ cdef class DataLoop:
 
     # -- Python's side
 
-    def add(self, int fd, owner, int largest, bint has_apis, int64_t most_memory):
+    def add(
+        self, int fd, owner, int largest, bint has_apis, int64_t most_memory, bint is_local=False
+    ):
         cdef DataSocket socket = DataSocket.__new__(DataSocket)
         cdef Connection *one = <Connection *>calloc(1, sizeof(Connection))
         cdef epoll_event event
@@ -177,6 +179,7 @@ cdef class DataLoop:
             raise MemoryError
         one.fd = fd
         one.limits = FrameLimits(largest, has_apis, most_memory)
+        one.is_local = is_local
         one.socket = <PyObject *>socket
         socket._one = one
         socket._loop = self
@@ -422,7 +425,7 @@ cdef class DataSocket:
 
     def write(self, pieces):
         cdef Amount amount = Amount(0, 0, 0)
-        cdef Outgoing *response = response_of(pieces, &amount)
+        cdef Outgoing *response = response_of(pieces, self._one.is_local, &amount)
         cdef bint is_small
         if response == NULL:
             return False
@@ -489,12 +492,12 @@ cdef class DataSocket:
     # -- answers to expected requests
 
     def prepare(self, requests):
-        cdef ExpectedList found = expected_of(requests)
+        cdef ExpectedList found = expected_of(requests, self._one.is_local)
         drop_expected(&self._prepared)
         self._prepared = found
 
     def expect(self, requests):
-        cdef ExpectedList found = expected_of(requests)
+        cdef ExpectedList found = expected_of(requests, self._one.is_local)
         cdef bint is_possible
         pthread_mutex_lock(&self._loop._state.lock)
         # What was prepared comes before it.

@@ -17,7 +17,7 @@ cdef struct ExpectedList:
     Expected *last
     int count
 
-# Returns the answers to pairs of a request and the pieces of its response.
-cdef ExpectedList expected_of(requests) except *
+# Returns the answers to pairs of a request and the pieces of its response, for `response_of`.
+cdef ExpectedList expected_of(requests, bint is_local) except *
 # Frees answers that were not given; the list is empty afterwards.
 cdef void drop_expected(ExpectedList *dropped)

@@ -18,12 +18,12 @@ cdef enum:
     LEAST_EXPECTED = 8
 
 
-cdef ExpectedList expected_of(requests) except *:
+cdef ExpectedList expected_of(requests, bint is_local) except *:
     cdef ExpectedList found = ExpectedList(NULL, NULL, 0)
     cdef Expected *one
     try:
         for request, pieces in requests:
-            one = new_expected(request, pieces)
+            one = new_expected(request, pieces, is_local)
             if found.count:
                 found.last.next = one
             else:
@@ -36,16 +36,16 @@ cdef ExpectedList expected_of(requests) except *:
     return found
 
 
-cdef Expected *new_expected(bytes request, pieces) except NULL:
+cdef Expected *new_expected(bytes request, pieces, bint is_local) except NULL:
     cdef Py_ssize_t size = PyBytes_GET_SIZE(request)
     cdef Amount amount = Amount(0, 0, 0)
     cdef Outgoing *answer
     cdef Expected *one
     if not LEAST_EXPECTED <= size <= SMALL_SIZE - 4:
         raise ValueError(f"a request of {size} bytes cannot be expected")
-    answer = response_of(pieces, &amount)
+    answer = response_of(pieces, is_local, &amount)
     if (
-        answer == NULL or answer.segments[0].data == NULL
+        answer == NULL or answer.segments[0].fd >= 0
         or answer.segments[0].size < LEAST_EXPECTED or amount.memory > MOST_COPIED
     ):
         if answer != NULL:

@@ -31,6 +31,7 @@ cdef enum:
 cdef struct Connection:
     int fd
     PyObject *socket            # the DataSocket; the loop has a reference until it is lost
+    bint is_local               # the peer is on this machine; never changes
     # The thread's alone.
     Outgoing *sending
     Outgoing *sending_last

@@ -10,8 +10,8 @@ cdef enum SendOutcome:
     SEND_NO_FILE = 4        # a file ended early or cannot be read
 
 cdef struct Segment:
-    const uint8_t *data     # NULL: a part of the file `fd`
-    int fd
+    const uint8_t *data     # in memory, also where a file is mapped; else NULL
+    int fd                  # of the file that the segment is a part of, or -1
     int64_t position
     int64_t size            # bytes left to send
 
@@ -25,6 +25,7 @@ cdef struct Outgoing:
     int count
     int slices              # the segments of files among them
     int first               # the first segment with bytes left
+    bint has_unmapped       # a segment of a file is not in memory
     bint is_corked          # the kernel keeps what does not fill a packet
     void *references        # the Python object to release when all is sent, or NULL
     Segment *segments

@@ -1,16 +1,19 @@
 """Send responses of memory and parts of files on non-blocking sockets, without the GIL.
 
 A response is one block of C memory: its segments, then the bytes that were copied into it.
-Segments of memory next to each other leave in one sendmsg, segments of files by sendfile. Where
-something follows a file, the socket is corked until the response is sent: each sendfile would end
-with a small packet, and the few bytes after the records of a fetch would have one of their own. For
-1 MiB there are 26 packets in both directions in place of 39.
+Segments of memory next to each other leave in one sendmsg, those of mapped files among them; other
+segments of files leave by sendfile. Over a network sendfile copies nothing. On one machine it takes
+longer than a copy: for each page the kernel looks it up, and counts its users on both sides.
+
+Where something follows a sendfile, the socket is corked until the response is sent: each sendfile
+would end with a small packet, and the few bytes after the records of a fetch would have one of
+their own. For 1 MiB there are 26 packets in both directions in place of 39.
 
 Only the thread of a `DataLoop` changes a response after it was submitted. No segment is empty:
 after the bytes before an empty one the kernel would wait for more. Used by `data_loop` and `mover`.
 """
 
-from libc.errno cimport EAGAIN, EBADF, EINTR, EINVAL, EIO, EOPNOTSUPP, EOVERFLOW, errno
+from libc.errno cimport EAGAIN, EBADF, EFAULT, EINTR, EINVAL, EIO, EOPNOTSUPP, EOVERFLOW, errno
 from libc.stdint cimport int64_t, uint8_t
 from libc.stdlib cimport malloc
 from libc.string cimport memset
@@ -47,7 +50,7 @@ cdef Outgoing *outgoing_new(int count, Py_ssize_t copied) noexcept nogil:
         one.count = count
         one.slices = 0
         one.first = 0
-        one.is_corked = False
+        one.is_corked = one.has_unmapped = False
         one.references = NULL
         one.segments = <Segment *>(one + 1)
     return one
@@ -60,7 +63,7 @@ cdef SendOutcome outgoing_send(
     cdef Py_ssize_t now
     cdef off_t position
     cdef int code
-    if one.slices and not one.is_corked and (
+    if one.has_unmapped and not one.is_corked and (
         one.slices > 1 or one.segments[one.count - 1].data != NULL
     ):
         set_cork(fd, one, 1)
@@ -69,7 +72,7 @@ cdef SendOutcome outgoing_send(
         if most <= 0:
             return SEND_TURN_OVER
         if segment.data != NULL:
-            now = send_memory(fd, one)
+            now = send_memory(fd, one, most)
         else:
             position = segment.position
             now = sendfile(fd, segment.fd, &position, <size_t>min(segment.size, most))
@@ -82,7 +85,11 @@ cdef SendOutcome outgoing_send(
                 continue
             if code == EAGAIN:
                 return SEND_FULL
-            if segment.data == NULL and code in (EBADF, EINVAL, EIO, EOVERFLOW):
+            if (
+                segment.data == NULL and code in (EBADF, EINVAL, EIO, EOVERFLOW)
+                # Of mapped bytes: the file was truncated, or cannot be read.
+                or segment.data != NULL and code == EFAULT
+            ):
                 set_cork(fd, one, 0)
                 return SEND_NO_FILE
             return SEND_FAILED
@@ -94,8 +101,7 @@ cdef SendOutcome outgoing_send(
             if segment.size == 0:
                 one.first += 1
         else:
-            sent.memory += now
-            advance(one, now)
+            sent.memory += advance(one, now)
     sent.slices += one.slices
     if one.is_corked:
         set_cork(fd, one, 0)
@@ -108,34 +114,43 @@ cdef void set_cork(int fd, Outgoing *one, int is_corked) noexcept nogil:
     setsockopt(fd, IPPROTO_TCP, TCP_CORK, &is_corked, sizeof(is_corked))
 
 
-cdef Py_ssize_t send_memory(int fd, Outgoing *one) noexcept nogil:
-    """Send the segments of memory up to the next file; return the sent bytes, or -1."""
+cdef Py_ssize_t send_memory(int fd, Outgoing *one, int64_t most) noexcept nogil:
+    """Send up to ``most`` bytes of the segments in memory; return the sent bytes, or -1."""
     cdef iovec vectors[MOST_VECTORS]
     cdef msghdr message
     cdef int at = one.first
     memset(&message, 0, sizeof(message))
     message.msg_iov = vectors
-    while at < one.count and one.segments[at].data != NULL and message.msg_iovlen < MOST_VECTORS:
+    while (
+        at < one.count and most > 0 and one.segments[at].data != NULL
+        and message.msg_iovlen < MOST_VECTORS
+    ):
         vectors[message.msg_iovlen].iov_base = <void *>one.segments[at].data
-        vectors[message.msg_iovlen].iov_len = <size_t>one.segments[at].size
+        vectors[message.msg_iovlen].iov_len = <size_t>min(one.segments[at].size, most)
+        most -= one.segments[at].size
         message.msg_iovlen += 1
         at += 1
     # More follows at once: the kernel need not send a small packet for these bytes.
     return sendmsg(fd, &message, MSG_NOSIGNAL | (MSG_MORE if at < one.count else 0))
 
 
-cdef void advance(Outgoing *one, Py_ssize_t sent) noexcept nogil:
-    """Drop this many sent bytes from the segments of memory."""
+cdef int64_t advance(Outgoing *one, Py_ssize_t sent) noexcept nogil:
+    """Drop this many sent bytes from the segments in memory; return those of no file."""
     cdef Segment *segment
-    cdef int64_t part
+    cdef int64_t part, memory = 0
     while sent > 0:
         segment = &one.segments[one.first]
         part = min(<int64_t>sent, segment.size)
         segment.data += part
         segment.size -= part
         sent -= <Py_ssize_t>part
+        if segment.fd < 0:
+            memory += part
+        else:
+            segment.position += part
         if segment.size == 0:
             one.first += 1
+    return memory
 
 
 cdef bint outgoing_is_cached(const Outgoing *one, int64_t most) noexcept nogil:
@@ -149,7 +164,7 @@ cdef bint outgoing_is_cached(const Outgoing *one, int64_t most) noexcept nogil:
     for at in range(one.first, one.count):
         segment = &one.segments[at]
         part = min(segment.size, most)
-        if segment.data == NULL and not (
+        if segment.fd >= 0 and not (
             is_cached(segment.fd, segment.position)
             and is_cached(segment.fd, segment.position + part - 1)
         ):
@@ -179,5 +194,5 @@ cdef void outgoing_count(const Outgoing *one, Amount *unsent) noexcept nogil:
     unsent.slices += one.slices
     for at in range(one.first, one.count):
         unsent.size += one.segments[at].size
-        if one.segments[at].data != NULL:
+        if one.segments[at].fd < 0:
             unsent.memory += one.segments[at].size

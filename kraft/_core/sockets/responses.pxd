@@ -7,6 +7,7 @@ cdef enum:
     MOST_COPIED = 64 * 1024
 
 # Returns a response of bytes, buffers and FileSlices, and adds to `amount`; NULL for an empty one.
-cdef Outgoing *response_of(pieces, Amount *amount) except? NULL
+# To a local peer, mapped slices are sent from memory.
+cdef Outgoing *response_of(pieces, bint is_local, Amount *amount) except? NULL
 # Frees a response that no thread uses any more.
 cdef void release(Outgoing *one)

@@ -36,7 +36,7 @@ cdef const uint8_t *bytes_of(piece):
     return <const uint8_t *>PyMemoryView_GET_BUFFER(piece).buf
 
 
-cdef Outgoing *response_of(pieces, Amount *amount) except? NULL:
+cdef Outgoing *response_of(pieces, bint is_local, Amount *amount) except? NULL:
     """Return a response of bytes, buffers and FileSlices, and its amount; NULL for an empty one.
 
     Raises ValueError for a slice with a size or position below 0.
@@ -62,10 +62,10 @@ cdef Outgoing *response_of(pieces, Amount *amount) except? NULL:
             amount.size += size
             amount.memory += size
             kept.append(piece)
-    return segments_of(kept, amount) if kept else NULL
+    return segments_of(kept, is_local, amount) if kept else NULL
 
 
-cdef Outgoing *segments_of(list pieces, const Amount *amount) except NULL:
+cdef Outgoing *segments_of(list pieces, bint is_local, const Amount *amount) except NULL:
     """Return a response of non-empty pieces: bytes, contiguous memoryviews and FileSlices."""
     cdef bint is_copied = amount.memory <= MOST_COPIED
     cdef Outgoing *response = outgoing_new(
@@ -79,7 +79,11 @@ cdef Outgoing *segments_of(list pieces, const Amount *amount) except NULL:
     for piece in pieces:
         if isinstance(piece, FileSlice):
             response.slices += 1
-            response.segments[at].data = NULL
+            if is_local and piece.mapped is not None:
+                response.segments[at].data = bytes_of(piece.mapped)
+            else:
+                response.segments[at].data = NULL
+                response.has_unmapped = True
             try:
                 response.segments[at].fd = piece.fileno()
             except BaseException:
@@ -88,6 +92,7 @@ cdef Outgoing *segments_of(list pieces, const Amount *amount) except NULL:
             response.segments[at].position = piece.position
             response.segments[at].size = piece.size
         else:
+            response.segments[at].fd = -1
             response.segments[at].data = bytes_of(piece)
             response.segments[at].size = size_of(piece)
             if is_copied:

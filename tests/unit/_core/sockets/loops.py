@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Self
 
+from kraft._core.bytes.file_slice import FileSlice
+from kraft._core.log.disk import OsFile
 from kraft._core.sockets.data_loop import FRAME, LOST, DataLoop, DataSocket
 from kraft._core.sockets.request_memory import RequestMemory
 from tests.harness.commands import PATIENCE_S
@@ -34,6 +36,11 @@ def receive(client: socket.socket, size: int) -> bytes:
     return bytes(received)
 
 
+def mapped_slice(file: OsFile, position: int, size: int) -> FileSlice:
+    """Return a part of a file with its mapped bytes."""
+    return FileSlice(file, position, size, memoryview(file.map(file.size()))[position:][:size])
+
+
 def descriptors() -> int:
     return len(os.listdir("/proc/self/fd"))
 
@@ -52,7 +59,9 @@ class Served:
 class Loops:
     """A `DataLoop` with its thread; `until` handles events in the test's thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_local: bool = False, is_mapped: bool = False) -> None:
+        self.is_local = is_local
+        self.is_mapped = is_mapped
         self.memory = RequestMemory()
         self.loop = DataLoop(self.memory, {SMALL_API: 100, ANY_API: LARGEST}, 50)
         self._thread = threading.Thread(target=self.loop.run)
@@ -78,9 +87,15 @@ class Loops:
         accepted, _ = self._listening.accept()
         accepted.setblocking(False)
         self.on_accept(accepted)
-        added = self.loop.add(accepted.detach(), None, largest, has_apis, most_memory)
+        limits = (largest, has_apis, most_memory)
+        added = self.loop.add(accepted.detach(), None, *limits, self.is_local)
         added.owner = Served(added)
         return client, added.owner
+
+    def part(self, file: OsFile, position: int, size: int) -> FileSlice:
+        """Return a part of a file, with its mapped bytes where this loop's test wants them."""
+        kind = mapped_slice if self.is_mapped else FileSlice
+        return kind(file, position, size)
 
     def step(self, wait_s: float = PATIENCE_S) -> bool:
         """Handle the next events; return False where none came in time."""

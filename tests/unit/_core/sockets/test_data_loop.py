@@ -12,7 +12,8 @@ import struct
 import threading
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -45,9 +46,18 @@ from tests.unit._core.sockets.loops import (
 CONTENT = random.Random(5).randbytes(8 << 20)
 
 
+#: How parts of files leave: mapped bytes are sent to local peers only.
+WAYS: dict[str, Callable[[], Loops]] = {
+    "sendfile": Loops,
+    "mapped": partial(Loops, is_local=True, is_mapped=True),
+    "remote": partial(Loops, is_local=False, is_mapped=True),
+}
+each_way = pytest.mark.parametrize("loops", list(WAYS), indirect=True)
+
+
 @pytest.fixture
-def loops() -> Iterator[Loops]:
-    with Loops() as made:
+def loops(request: pytest.FixtureRequest) -> Iterator[Loops]:
+    with WAYS[getattr(request, "param", "sendfile")]() as made:
         yield made
 
 
@@ -204,21 +214,22 @@ def test_nothing_is_read_while_paused(loops: Loops) -> None:
 # -- responses
 
 
+@each_way
 def test_a_response_of_memory_and_files(loops: Loops, path: Path) -> None:
     client, served = loops.connect()
     file = OsDisk().open(path)
     pieces: list[Buffer | FileSlice] = [
         b"start",
-        FileSlice(file, 100, 5000),
+        loops.part(file, 100, 5000),
         b"",
         memoryview(b"abcdef")[1:4],
-        FileSlice(file, 7, 0),
-        FileSlice(file, 0, 3),
+        loops.part(file, 7, 0),
+        loops.part(file, 0, 3),
         bytes(100_000),
         b"next",
-        FileSlice(file, len(CONTENT) - 9, 9),
+        loops.part(file, len(CONTENT) - 9, 9),
         memoryview(b"a-b-c-")[::2],
-        FileSlice(file, 1 << 20, 0),
+        loops.part(file, 1 << 20, 0),
     ]
     expected = b"start" + CONTENT[100:5100] + b"bcd" + CONTENT[:3] + bytes(100_000)
     expected += b"next" + CONTENT[-9:] + b"abc"
@@ -231,13 +242,14 @@ def test_a_response_of_memory_and_files(loops: Loops, path: Path) -> None:
 
 
 @pytest.mark.parametrize("slices", [0, 1, 3])
+@each_way
 def test_a_response_leaves_in_full_packets(loops: Loops, path: Path, slices: int) -> None:
     """Neither the end of a part of a file nor the bytes after it have a packet of their own."""
     accepted: list[socket.socket] = []
     loops.on_accept = lambda one: accepted.append(one.dup())
     client, served = loops.connect()
     with client, accepted[0]:
-        part: list[Buffer | FileSlice] = [FileSlice(OsDisk().open(path), 10, 1000), b"more"]
+        part: list[Buffer | FileSlice] = [loops.part(OsDisk().open(path), 10, 1000), b"more"]
         served.socket.write([b"begin", *part * slices])
         assert len(receive(client, 5 + 1004 * slices)) == 5 + 1004 * slices
         # A packet of loopback has 64 KiB. What was lost in a standstill is sent again.
@@ -248,6 +260,15 @@ def test_a_response_leaves_in_full_packets(loops: Loops, path: Path, slices: int
         assert not accepted[0].getsockopt(socket.IPPROTO_TCP, socket.TCP_CORK)
 
 
+def test_mapped_bytes_are_for_local_peers(path: Path) -> None:
+    for is_local, wanted in ((True, b"mapped"), (False, CONTENT[3:9])):
+        with Loops(is_local=is_local) as loops:
+            client, served = loops.connect()
+            part = FileSlice(OsDisk().open(path), 3, 6, memoryview(b"mapped"))
+            served.socket.write([b"head", part, b"tail"])
+            assert receive(client, 14) == b"head" + wanted + b"tail"
+
+
 def test_empty_pieces_send_nothing(loops: Loops, path: Path) -> None:
     client, served = loops.connect()
     assert served.socket.write([b"", FileSlice(OsDisk().open(path), 5, 0)]) is False
@@ -255,6 +276,7 @@ def test_empty_pieces_send_nothing(loops: Loops, path: Path) -> None:
     assert receive(client, 1) == b"x"
 
 
+@each_way
 def test_a_slow_reader_gets_every_byte(loops: Loops, path: Path) -> None:
     """Its socket takes few bytes at a time: partial sends of memory and of files."""
     client, served = loops.connect()
@@ -262,7 +284,7 @@ def test_a_slow_reader_gets_every_byte(loops: Loops, path: Path) -> None:
     expected = b""
     for start in range(0, 3 << 20, 1 << 20):
         head = CONTENT[start : start + 70_000]
-        assert served.socket.write([head, *[FileSlice(file, start + 13, 5 << 20)] * 2, b"!" * 77])
+        assert served.socket.write([head, *[loops.part(file, start + 13, 5 << 20)] * 2, b"!" * 77])
         expected += head + 2 * CONTENT[start + 13 : start + 13 + (5 << 20)] + b"!" * 77
     assert served.socket.unsent > 0
     received = bytearray()
@@ -275,10 +297,11 @@ def test_a_slow_reader_gets_every_byte(loops: Loops, path: Path) -> None:
     assert served.socket.unsent == 0
 
 
+@each_way
 def test_a_connection_is_full_until_it_is_read(loops: Loops, path: Path) -> None:
     client, served = loops.connect()
     file = OsDisk().open(path)
-    while not served.socket.write([FileSlice(file, 0, 1 << 20)]):
+    while not served.socket.write([loops.part(file, 0, 1 << 20)]):
         pass
     assert served.events == 0
     receive(client, 1 << 20)
@@ -289,11 +312,23 @@ def test_a_connection_is_full_until_it_is_read(loops: Loops, path: Path) -> None
     assert served.socket.unsent <= 512 * 1024
 
 
+@each_way
+def test_parts_of_files_are_not_counted_as_memory(loops: Loops, path: Path) -> None:
+    client, served = loops.connect()
+    assert not served.socket.write([loops.part(OsDisk().open(path), 0, 1 << 20)])
+    receive(client, 1 << 20)
+    wait(lambda: served.socket.unsent == 0)
+    # Nor is less memory counted than there is.
+    assert served.socket.write([bytes(70_000)])
+    assert receive(client, 70_000) == bytes(70_000)
+
+
+@each_way
 def test_a_file_stays_open_until_it_is_sent(loops: Loops, path: Path) -> None:
     before = descriptors()
     client, served = loops.connect()
     file = OsDisk().open(path)
-    served.socket.write([FileSlice(file, 0, len(CONTENT))])
+    served.socket.write([loops.part(file, 0, len(CONTENT))])
     del file
     path.unlink()
     assert descriptors() == before + 3
@@ -303,13 +338,14 @@ def test_a_file_stays_open_until_it_is_sent(loops: Loops, path: Path) -> None:
     assert descriptors() == before + 2
 
 
+@each_way
 def test_many_sent_files_are_released_without_another_event(loops: Loops, path: Path) -> None:
     before = descriptors()
     client, served = loops.connect()
     # The thread sends the end of each: this side releases at once what it has sent whole.
     size = 300_000
     for _ in range(64):
-        served.socket.write([FileSlice(OsDisk().open(path), 0, size)])
+        served.socket.write([loops.part(OsDisk().open(path), 0, size)])
         assert len(receive(client, size)) == size
     # Fewer than 32 wait for more of them, or for the next event.
     while descriptors() >= before + 2 + 32:
@@ -317,6 +353,7 @@ def test_many_sent_files_are_released_without_another_event(loops: Loops, path: 
 
 
 @pytest.mark.parametrize("is_cached", [True, False])
+@each_way
 def test_a_part_of_a_file_is_sent_whole_from_cache_and_device(
     loops: Loops, path: Path, is_cached: bool
 ) -> None:
@@ -327,29 +364,31 @@ def test_a_part_of_a_file_is_sent_whole_from_cache_and_device(
         os.fsync(file.fileno())
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
     for begin, size in ((0, 1), (5, 100_000), (1, 2_000_000), (0, len(CONTENT))):
-        served.socket.write([b"head", FileSlice(file, begin, size), b"tail"])
+        served.socket.write([b"head", loops.part(file, begin, size), b"tail"])
         assert receive(client, size + 8) == b"head" + CONTENT[begin : begin + size] + b"tail"
         wait(lambda: served.socket.unsent == 0)
 
 
+@each_way
 def test_a_response_of_many_slices_fills_a_connection(loops: Loops, path: Path) -> None:
     """Each slice may keep a file open: above 16 no request is taken until they are sent."""
     client, served = loops.connect()
     file = OsDisk().open(path)
-    assert not served.socket.write([FileSlice(file, 0, 1)] * 16)
+    assert not served.socket.write([loops.part(file, 0, 1)] * 16)
     assert receive(client, 16) == CONTENT[:1] * 16
     wait(lambda: served.socket.unsent == 0)
-    assert served.socket.write([FileSlice(file, 0, 1)] * 17)
+    assert served.socket.write([loops.part(file, 0, 1)] * 17)
     loops.until(lambda: served.events & WRITABLE)
     assert receive(client, 17) == CONTENT[:1] * 17
 
 
+@each_way
 def test_the_slices_of_a_response_are_released_without_another_event(
     loops: Loops, path: Path
 ) -> None:
     before = descriptors()
     client, served = loops.connect()
-    served.socket.write([FileSlice(OsDisk().open(path), at, 1) for at in range(64)])
+    served.socket.write([loops.part(OsDisk().open(path), at, 1) for at in range(64)])
     assert receive(client, 64) == CONTENT[:64]
     while descriptors() > before + 2:
         assert loops.step()
@@ -376,12 +415,13 @@ def test_a_closed_file(loops: Loops, path: Path) -> None:
 
 
 @pytest.mark.parametrize("size", [0, 1000, 3 << 20])
+@each_way
 def test_a_file_that_ends_early(loops: Loops, path: Path, size: int) -> None:
     """The peer never gets a response of another length than the one that it was promised."""
     client, served = loops.connect()
     file = OsDisk().open(path)
     path.open("r+b").truncate(size)
-    served.socket.write([b"head", FileSlice(file, 0, 4 << 20), b"tail"])
+    served.socket.write([b"head", loops.part(file, 0, 4 << 20), b"tail"])
     received = b""
     client.setblocking(False)
     while not served.events & NO_FILE:
@@ -435,10 +475,11 @@ def test_a_peer_that_closes_in_the_midst_of_a_request(loops: Loops) -> None:
     assert loops.memory.taken == 0
 
 
+@each_way
 def test_a_peer_that_closes_in_the_midst_of_a_response(loops: Loops, path: Path) -> None:
     before = descriptors()
     client, served = loops.connect()
-    served.socket.write([FileSlice(OsDisk().open(path), 0, len(CONTENT))] * 4)
+    served.socket.write([loops.part(OsDisk().open(path), 0, len(CONTENT))] * 4)
     receive(client, 1000)
     client.close()
     loops.until(lambda: served.events & LOST)
@@ -454,10 +495,11 @@ def test_a_request_right_before_the_end_is_delivered(loops: Loops) -> None:
         assert served.requests == [b"one", b"two"]
 
 
+@each_way
 def test_a_half_closed_peer_gets_what_was_written(loops: Loops, path: Path) -> None:
     client, served = loops.connect()
     request(loops, client, served)
-    served.socket.write([*[FileSlice(OsDisk().open(path), 0, len(CONTENT))] * 4, b"end"])
+    served.socket.write([*[loops.part(OsDisk().open(path), 0, len(CONTENT))] * 4, b"end"])
     client.shutdown(socket.SHUT_WR)
     wait(lambda: served.socket.is_closing)
     assert not served.events & LOST
@@ -499,10 +541,11 @@ def test_a_reset_is_noticed_while_a_request_waits(loops: Loops) -> None:
     assert served.socket.take_frame() is None
 
 
+@each_way
 def test_close_sends_what_was_written_and_abort_does_not(loops: Loops, path: Path) -> None:
     for is_abrupt in (False, True):
         client, served = loops.connect()
-        served.socket.write([FileSlice(OsDisk().open(path), 0, len(CONTENT))] * 4)
+        served.socket.write([loops.part(OsDisk().open(path), 0, len(CONTENT))] * 4)
         served.socket.abort() if is_abrupt else served.socket.close()
         served.socket.write([b"too late"])
         received = loops.receive_to_end(client)

@@ -12,7 +12,14 @@ from kraft._core.bytes.file_slice import FileSlice
 from kraft._core.log.disk import OsDisk
 from kraft._core.sockets.data_loop import LOST
 from tests.harness.commands import PATIENCE_S
-from tests.unit._core.sockets.loops import Loops, Served, descriptors, framed, receive
+from tests.unit._core.sockets.loops import (
+    Loops,
+    Served,
+    descriptors,
+    framed,
+    mapped_slice,
+    receive,
+)
 
 CONTENT = random.Random(7).randbytes(4 << 20)
 CLIENTS = 40
@@ -74,7 +81,7 @@ def test_every_byte_of_many_connections(tmp_path: Path) -> None:
     before = descriptors()
     path = tmp_path / "segment"
     path.write_bytes(CONTENT)
-    with Loops() as loops:
+    with Loops(is_local=True) as loops:
         files = [OsDisk().open(path) for _ in range(3)]
 
         def answer(served: Served, request: bytes) -> None:
@@ -84,7 +91,8 @@ def test_every_byte_of_many_connections(tmp_path: Path) -> None:
                 if place % 2:
                     pieces.append(CONTENT[start : start + size])
                 else:
-                    pieces.append(FileSlice(files[seed % 3], start, size))
+                    kind = FileSlice if seed % 2 else mapped_slice
+                    pieces.append(kind(files[seed % 3], start, size))
             served.socket.write(pieces)
             loops.memory.give_back(served.counted)
             served.counted = 0
