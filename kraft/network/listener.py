@@ -22,6 +22,7 @@ from kraft.network.admission import Admission, ConnectionLimits, Standing
 from kraft.network.authentication import SASL_APIS, ListenerSecurity
 from kraft.network.creation_rates import CreationRates, RateLimits
 from kraft.network.handler import Handler
+from kraft.network.paced_answers import PacedAnswers
 from kraft.network.throttled_log import ThrottledLog
 from kraft.network.tls_transport import HandshakeQueue
 from kraft.network.traffic import Traffic
@@ -177,6 +178,8 @@ class Listener:
         self.gathered_apis = frozenset(key for key, one in handlers.items() if one.is_gathered)
         self.request_count = 0
         self._answerable: dict[int, OpenConnection] = {}
+        #: The answers to fetches of observers, which must not delay what keeps a cluster alive.
+        self.paced = PacedAnswers()
         self._next_reply_to = 0
         self._servers: list[asyncio.Server] = []
         #: Servers that are bound and do not accept connections yet.
@@ -297,6 +300,7 @@ class Listener:
     async def close(self) -> None:
         """Close every connection; wait briefly until written responses are sent."""
         self.stop_accepting()
+        self.paced.close()
         if self._sweep is not None:
             self._sweep.cancel()
             self._sweep = None

@@ -41,7 +41,7 @@ from kraft.protocol.headers import RequestHeader, response_header
 from kraft.protocol.raft_rpcs import decode_request, encode_response, error_response
 from kraft.protocol.sasl_handshake import SASL_HANDSHAKE
 from kraft.raft.interface import RequestReceived
-from kraft.raft.rpc import Response
+from kraft.raft.rpc import FetchRequest, FetchSnapshotRequest, Response
 from kraft.security.hosts import java_host
 from kraft.security.principals import KafkaPrincipal
 from kraft.security.protocols import PeerIdentity
@@ -54,6 +54,7 @@ if TYPE_CHECKING:
 _SMALL_BUFFER_SIZE = 4096
 # Requests of unknown APIs: enough to log their API key and version.
 MAX_UNKNOWN_REQUEST_SIZE = 4096
+_PACED_REQUESTS = (FetchRequest, FetchSnapshotRequest)
 
 
 def accept_connection(
@@ -113,6 +114,8 @@ class ServerConnection(FrameProtocol):
         self._began_s = 0.0
         self._request_size = 0
         self._reply_to = -1
+        #: Whether the response in progress waits its turn: a fetch of a replica that does not vote.
+        self._is_paced = False
         #: Whether the request in progress counts against max_requests.
         self._is_counted = False
         self._task: asyncio.Task[None] | None = None
@@ -163,6 +166,7 @@ class ServerConnection(FrameProtocol):
         self._traffic.closed += 1
         owner.admission.leave(self)
         owner.forget_unread(self)
+        owner.paced.taken(self)
         self._release_memory()
         self._is_stalled = False
         if self in owner.stalled:
@@ -316,6 +320,7 @@ class ServerConnection(FrameProtocol):
             return
         self._writing_since = None
         self._owner.forget_unread(self)
+        self._owner.paced.taken(self)
         self.last_active = self._loop.time()
         self._release_if_free()
 
@@ -435,7 +440,9 @@ class ServerConnection(FrameProtocol):
             self._write_answer(header, [request.body])
             return
         self._begin_work(header)
-        owner.admission.promote(self, *raft.standing_of(request))
+        standing, id = raft.standing_of(request)
+        owner.admission.promote(self, standing, id)
+        self._is_paced = standing is not Standing.VOTER and type(request) in _PACED_REQUESTS
         self._reply_to = owner.await_answer(self)
         raft.deliver(RequestReceived(request, self._reply_to))
 
@@ -581,7 +588,20 @@ class ServerConnection(FrameProtocol):
         assert header is not None
         assert raft is not None
         self._owner.traffic.errors[header.api.name, response.error] += 1
-        self._answer(encode_response(response, header.version, self.listener_name, raft.resolve))
+        pieces = encode_response(response, header.version, self.listener_name, raft.resolve)
+        if self._is_paced:
+            self._owner.paced.send(self, pieces)
+        else:
+            self._answer(pieces)
+
+    @property
+    def is_writing(self) -> bool:
+        """Whether the peer has not taken all of the last response."""
+        return self._writing_since is not None
+
+    def answer_paced(self, pieces: Sequence[Buffer]) -> None:
+        """Write a response whose turn has come."""
+        self._answer(pieces)
 
     def _answer(self, pieces: Sequence[Piece]) -> None:
         header, self._header = self._header, None
