@@ -335,9 +335,14 @@ cdef class ElectionContext(ElectionRules):
             left >>= 4
         if not self.is_elr_enabled:
             return True
-        # `decide` would elect the last known leader, drop the ELR, or write it in another order.
         if count == 0:
-            return self.table.last_known_elr[row] == 0
+            # After unclean shutdowns only the last known leader is left, and `decide` elects it alone:
+            # every partition of a cluster whose brokers were all killed.
+            left = self.table.last_known_elr[row]
+            if left == 0 or left > 15:
+                return True
+            return not slot_of(slots, self.broker_mask, replicas[left - 1]).acceptable
+        # `decide` would drop the ELR, or write it in another order.
         if topic != self.known_topic:
             self.effective_min_isr(row, topic)
         if self.known_min_isr <= 0:
