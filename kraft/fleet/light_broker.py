@@ -116,7 +116,7 @@ class LightBroker:
         self.fetch_delay_s = 0.0
         self._context = context
         self._incarnation_id = random_uuid()
-        #: The epoch before the last controlled shutdown, -1 for none.
+        #: The epoch before the last clean shutdown, -1 for none.
         self._previous_epoch = -1
         self._key = ReplicaKey(id, self.directories[0])
         self._leader_epoch = 0
@@ -199,6 +199,14 @@ class LightBroker:
             self._schedule()
         else:
             self._stopped()
+
+    def note_clean_stop(self, epoch: int) -> None:
+        """Note that the last process of this broker ended in order, in this broker epoch.
+
+        The next registration names it, as Kafka's brokers do after a clean shutdown of their logs:
+        the controllers keep the broker in the ELRs.
+        """
+        self._previous_epoch = epoch
 
     def note_fenced(self) -> None:
         """Note that the controller has fenced this broker, which may run: its session ended.

@@ -405,6 +405,11 @@ class FleetWorker:
         except (KraftError, OSError) as error:
             self.say(unloaded=f"{path}: {error}")
             return
+        # A run that saves its snapshot ends its brokers in order. The log behind the snapshot may
+        # have registrations of a later run, which did not.
+        for id, registration in self.shared.state.state.brokers.items():
+            if id in self.brokers:
+                self.brokers[id].note_clean_stop(registration.epoch)
         first, counts = next(iter(self.brokers.values())), self.shared.counts
         observer = ProcessObserver(first.id, first.rack, first.directories, self._context)
         observer.position.begin_at(offset, epoch)

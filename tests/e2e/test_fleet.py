@@ -19,6 +19,7 @@ from kraft.fleet.scenario import parse_scenario
 from kraft.fleet.traces import read_run
 from kraft.metadata.quorum_reader import read_metadata
 from kraft.network.quorum_client import QuorumClient
+from kraft.records import BrokerRegistrationChange, PartitionChange, RegisterBroker
 from kraft.regression.results import read_run as read_results
 from tests.harness.commands import eventually, kraft
 
@@ -202,6 +203,15 @@ def test_brokers_start_again_from_their_own_snapshot(tmp_path: Path) -> None:
         assert returned.received_bytes < returned.catch_up.bytes + 9 * (appended + 50_000)
         assert returned.conservation.problems == []
         assert returned.conservation.partitions == 2001
+        # The first run ended in order: no broker leaves an ELR when it registers again.
+        written = [
+            type(each.record)
+            for each in open_metadata(log.parent).records(since=returned.catch_up.offset)
+        ]
+        registered = written[: written.index(BrokerRegistrationChange)]
+        assert registered.count(RegisterBroker) == 9
+        assert PartitionChange not in registered
+        assert PartitionChange in written
         assert returned.loaded_offset == created.saved_offset
         times = [
             returned.values["start", name][0]
