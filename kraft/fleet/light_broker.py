@@ -99,10 +99,19 @@ class _Download:
 
 
 class LightBroker:
-    """A broker of the fleet; `start` and `die` may alternate any number of times."""
+    """A broker of the fleet; `start` and `die` may alternate any number of times.
+
+    Without a session it only fetches: it sends no registration and no heartbeat.
+    """
 
     def __init__(
-        self, id: int, rack: str | None, directories: Sequence[Uuid], context: BrokerContext
+        self,
+        id: int,
+        rack: str | None,
+        directories: Sequence[Uuid],
+        context: BrokerContext,
+        *,
+        has_session: bool = True,
     ) -> None:
         self.id = id
         self.rack = rack
@@ -115,6 +124,7 @@ class LightBroker:
         #: Delay before each Fetch, for slow observers.
         self.fetch_delay_s = 0.0
         self._context = context
+        self._has_session = has_session
         self._incarnation_id = random_uuid()
         #: The epoch before the last clean shutdown, -1 for none.
         self._previous_epoch = -1
@@ -201,10 +211,8 @@ class LightBroker:
             self._stopped()
 
     def note_clean_stop(self, epoch: int) -> None:
-        """Note that the last process of this broker ended in order, in this broker epoch.
-
-        The next registration names it, as Kafka's brokers do after a clean shutdown of their logs:
-        the controllers keep the broker in the ELRs.
+        """Let the next registration name the epoch whose process closed its logs in order, as
+        Kafka's brokers do: the controllers keep the broker in the ELRs.
         """
         self._previous_epoch = epoch
 
@@ -446,7 +454,7 @@ class LightBroker:
 
     def _schedule(self) -> None:
         """Send the next heartbeat when it is due."""
-        if not self.is_up or self._is_asking:
+        if not self.is_up or self._is_asking or not self._has_session:
             return
         if self._session_timer is not None:
             self._session_timer.cancel()

@@ -32,6 +32,11 @@ class LogPosition:
         """The end (exclusive) of the records that the broker has and knows to be committed."""
         return max(min(self.end_offset, self.high_watermark), 0)
 
+    @property
+    def is_caught_up(self) -> bool:
+        """Whether the broker has all that its leader reported to be committed."""
+        return 0 < self.high_watermark <= self.committed_offset
+
     def committed_copy(self) -> LogPosition:
         """Return the committed part, for a broker that starts with the same log."""
         other = LogPosition()

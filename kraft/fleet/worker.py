@@ -42,7 +42,6 @@ from kraft.fleet.partition_rules import (
     changed_rows,
     table_digest,
 )
-from kraft.fleet.process_observer import ProcessObserver, high_watermark_reached
 from kraft.fleet.shared_metadata import SharedMetadata
 from kraft.fleet.simulated_replicas import CATCH_UP_MS, LAG_MS, SimulatedReplicas
 from kraft.fleet.state_directory import SavedSnapshot, snapshot_path
@@ -157,7 +156,7 @@ class FleetWorker:
         self._input = bytearray()
         self._tasks: set[asyncio.Task[None]] = set()
         #: Fetches the log behind the plan's snapshot, while `_catch_up` runs.
-        self._observer: ProcessObserver | None = None
+        self._observer: LightBroker | None = None
         #: How late the loop was at most since the last statistics: the fleet's own delay.
         self._delay_ms = 0.0
         #: How late the loop was each time that `probe` looked.
@@ -393,8 +392,13 @@ class FleetWorker:
         if not running:
             return None
         first = max(running, key=lambda each: each.position.end_offset)
-        await high_watermark_reached(first)
+        await self._caught_up(first)
         return first
+
+    async def _caught_up(self, broker: LightBroker) -> None:
+        """Wait until a broker has what its leader reported to be committed, or is down."""
+        while broker.is_up and not broker.position.is_caught_up:
+            await asyncio.sleep(_SWEEP_S / 10)
 
     async def _catch_up(self, token: int) -> None:
         """Load the plan's snapshot, and fetch the log behind it once for all brokers here."""
@@ -411,11 +415,14 @@ class FleetWorker:
             if id in self.brokers:
                 self.brokers[id].note_clean_stop(registration.epoch)
         first, counts = next(iter(self.brokers.values())), self.shared.counts
-        observer = ProcessObserver(first.id, first.rack, first.directories, self._context)
+        # It has the id of a broker that is down, and never registers.
+        observer = LightBroker(
+            first.id, first.rack, first.directories, self._context, has_session=False
+        )
         observer.position.begin_at(offset, epoch)
         self._observer = observer
         observer.start()
-        await high_watermark_reached(observer)
+        await self._caught_up(observer)
         observer.die()
         self._observer = None
         for broker in self.brokers.values():

@@ -76,3 +76,16 @@ def test_a_log_begins_behind_its_snapshot() -> None:
     position = LogPosition()
     position.begin_at(100, 3)
     assert (position.end_offset, position.last_epoch, position.committed_offset) == (100, 3, 100)
+
+
+def test_a_log_is_caught_up_once_it_has_all_that_is_committed() -> None:
+    log = LogPosition()
+    assert not log.is_caught_up
+    log.append(10, [(1, 0)])
+    assert not log.is_caught_up
+    log.commit(12)
+    assert not log.is_caught_up
+    log.append(12, [])
+    assert log.is_caught_up
+    log.restart()
+    assert not log.is_caught_up
