@@ -161,6 +161,7 @@ def ingest(
                 "points_added": report.points_added,
                 "runs_replaced": report.runs_replaced,
                 "duplicate_runs": report.duplicate_runs,
+                "without_value": report.without_value,
                 "seconds": round(report.seconds, 3),
                 "problems": [problem._asdict() for problem in report.problems],
             }
@@ -180,6 +181,7 @@ def ingest(
                 ("points added", f"{report.points_added:,}"),
                 ("completed", f"{report.runs_replaced:,}" if report.runs_replaced else None),
                 ("known already", f"{report.duplicate_runs:,}"),
+                ("no value", f"{report.without_value:,}" if report.without_value else None),
                 ("problems", f"{len(report.problems):,}"),
                 ("seconds", f"{report.seconds:.1f}"),
             ],
@@ -313,9 +315,11 @@ def _ingest(
 ) -> IngestReport:
     """Convert the files of other tools, and store all runs."""
     from dataclasses import replace
+    from time import perf_counter
 
     from kraft.errors import BenchmarkFileError
 
+    began = perf_counter()
     with naming_extra():
         from kraft.regression import ingest as ingests
         from kraft.regression.result_files import find_files
@@ -347,4 +351,10 @@ def _ingest(
 
             with spark_session(master=master or "local[*]", app_name="kraft bench ingest") as spark:
                 report = ingests.ingest(files, store, tasks=SparkTasks(spark), **options)
-    return replace(report, files=len(found), bytes=size, problems=[*problems, *report.problems])
+    return replace(
+        report,
+        files=len(found),
+        bytes=size,
+        problems=[*problems, *report.problems],
+        seconds=perf_counter() - began,
+    )

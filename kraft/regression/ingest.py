@@ -50,6 +50,7 @@ class IngestReport:
     points_added: int
     runs_replaced: int  # known runs, given again with round values that the store lacked
     duplicate_runs: int
+    without_value: int = 0  # benchmarks that another tool skipped, or whose code failed
     problems: list[Problem] = field(default_factory=list)
     seconds: float = 0.0
 
@@ -72,6 +73,7 @@ class StagedRuns(msgspec.Struct):
     runs: list[RunEntry]
     file: DataFile | None
     known: int = 0  # result files whose run is already in the store
+    without_value: int = 0
     problems: list[Problem] = []
 
 
@@ -119,6 +121,7 @@ def ingest(
         points_added=sum(run.points for run in added.runs if run.run_id not in added.replaced),
         runs_replaced=len(added.replaced),
         duplicate_runs=added.duplicates,
+        without_value=sum(each.without_value for each in staged),
         problems=added.problems,
         seconds=time.perf_counter() - began,
     )
@@ -284,7 +287,7 @@ def _stage(
     """
     runs: dict[str, tuple[BenchmarkRun, str]] = {}
     problems: list[Problem] = []
-    known = 0
+    known = without_value = 0
     with _garbage_collection_disabled():
         for path in paths:
             try:
@@ -305,6 +308,7 @@ def _stage(
                 known += 1
                 continue
             problems += run.problems
+            without_value += run.without_value
             if not len(run):
                 continue
             before = runs.get(run.run_id)
@@ -318,7 +322,7 @@ def _stage(
         if runs:
             table = points_table([run for run, _ in runs.values()])
             file = write_file(table, location, entries)
-    return StagedRuns(entries, file, known, problems)
+    return StagedRuns(entries, file, known, without_value, problems)
 
 
 @contextmanager

@@ -46,6 +46,9 @@ _NO_BRANCH = ("", "(unknown)", "(detached head)")
 _UNIT = re.compile(r"[A-Za-z0-9%/_.^*-]{0,24}")
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
+#: A result of another tool has at least one of these statistics.
+_VALUES = ("min", "mean", "median")
+
 _Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 62)]
 
 
@@ -96,7 +99,9 @@ def read_run(data: bytes, source: str, *, ignore_node: bool = False) -> Benchmar
     names.
 
     A benchmark with invalid times (NaN, zero, negative) is omitted and reported in
-    `BenchmarkRun.problems`; the others are kept. Raises BenchmarkFileError with the file's name if
+    `BenchmarkRun.problems`; the others are kept. One without any value, which another tool skipped
+    or whose code failed, is omitted and counted in `BenchmarkRun.without_value`. Raises
+    BenchmarkFileError with the file's name if
     the file is truncated, not JSON, or not a result of pytest-benchmark; no other exception,
     whatever the bytes are.
     """
@@ -128,12 +133,18 @@ def _run(data: bytes, source: str, ignore_node: bool) -> BenchmarkRun:
     statistics = statistics.reshape(len(given), len(STATISTIC_COLUMNS))
     run_id = document.run_id or _run_id(time_us, identity, commit.id, given, names, statistics)
     extra = [_extra_info(bytes(benchmark.extra_info)) for benchmark in given]
-    reasons = _reasons(given, names, statistics, extra, document.converted_from is not None)
-    problems = [Problem(source, f"{given[at].fullname}: {why}") for at, why in reasons.items()]
+    is_converted = document.converted_from is not None
+    reasons = _reasons(given, names, statistics, extra, is_converted)
+    empty = _without_value(statistics) if is_converted else set()
+    problems = [
+        Problem(source, f"{given[at].fullname.removeprefix('::')}: {why}")
+        for at, why in reasons.items()
+        if at not in empty
+    ]
     if not given:
         problems.append(Problem(source, "the file contains no benchmarks"))
-    if reasons:
-        kept = [at for at in range(len(given)) if at not in reasons]
+    if reasons or empty:
+        kept = [at for at in range(len(given)) if at not in reasons and at not in empty]
         given = [given[at] for at in kept]
         names = [names[at] for at in kept]
         extra = [extra[at] for at in kept]
@@ -166,6 +177,7 @@ def _run(data: bytes, source: str, ignore_node: bool) -> BenchmarkRun:
         unit=[each.unit for each in extra],
         bigger_is_better=[each.bigger_is_better for each in extra],
         problems=tuple(problems),
+        without_value=len(empty),
     )
 
 
@@ -196,11 +208,12 @@ def _reasons(
 ) -> dict[int, str]:
     """Return the reason for each invalid benchmark, by its index.
 
-    Other tools do not write every statistic: of a converted file one is enough.
+    Other tools do not write every statistic: of a converted file one is enough; `_without_value`
+    finds the benchmarks that have none.
     """
     reasons: dict[int, str] = {}
     is_time = np.array([each.unit in (None, "s") for each in extra], np.bool_)
-    columns = ["min", "mean", "median"] if is_converted else ["min", "mean"]
+    columns = _VALUES if is_converted else ("min", "mean")
     values = statistics[:, [STATISTIC_COLUMNS.index(column) for column in columns]]
     good = np.isfinite(values) & ((values > 0) | ((values == 0) & ~is_time[:, None]))
     absent = np.isnan(values) & is_converted
@@ -210,8 +223,6 @@ def _reasons(
             unit = "seconds" if is_time[at] else extra[at].unit
             what = "NaN or infinite" if not math.isfinite(value) else f"{value!r} {unit}".rstrip()
             reasons.setdefault(at, f"its {column} is {what}")
-    for at in map(int, np.flatnonzero(absent.all(axis=1))):
-        reasons.setdefault(at, "it has no value")
     for at, each in enumerate(extra):
         if each.unit is not None and not _UNIT.fullmatch(each.unit):
             reasons.setdefault(
@@ -230,6 +241,12 @@ def _reasons(
                 reasons.setdefault(at, "duplicate in this run; the first one is used")
             seen.add(name)
     return reasons
+
+
+def _without_value(statistics: NDArray[np.float64]) -> set[int]:
+    """Return the indices of the benchmarks that were skipped, or whose code failed."""
+    values = statistics[:, [STATISTIC_COLUMNS.index(column) for column in _VALUES]]
+    return set(map(int, np.flatnonzero(np.isnan(values).all(axis=1))))
 
 
 def _complete(statistics: NDArray[np.float64], given: list[_Benchmark]) -> None:

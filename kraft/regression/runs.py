@@ -84,6 +84,7 @@ class BenchmarkRun:
     values: list[list[float] | None]
     extra_info: list[str]
     problems: tuple[Problem, ...] = ()
+    without_value: int = 0  # benchmarks that the tool skipped, or whose code failed
     parents: list[str] | None = None
     unit: list[str | None] = dataclasses.field(
         default_factory=list
