@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests.harness.result_documents import document, save
 
 pytest.importorskip("deltalake", reason="needs deltalake: pip install 'kraft[regress]'")
 pytest.importorskip("plotly", reason="needs kraft[spark]: pip install 'kraft[spark]'")
@@ -37,12 +40,23 @@ import pytest
 def test_sum(benchmark, size):
     benchmark.pedantic(clock.work, (size * {times},), rounds=20, warmup_rounds=2)
 """
+_LOOKUP = """
+import clock
+
+def test_lookup(benchmark):
+    benchmark.pedantic(clock.work, ({times},), rounds=20)
+"""
+
+
+#: Commits of the project, and the first one with twice the work.
+_COMMITS, _SLOW = 24, 14
 
 
 def ran(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
     # pytest-benchmark measures nothing in a worker of pytest-xdist.
     environment = {name: os.environ[name] for name in os.environ if "PYTEST_XDIST" not in name}
     environment["PYTHONPATH"] = str(folder)
+    environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
     return subprocess.run(
         command,
         cwd=folder,
@@ -101,3 +115,77 @@ def test_a_slower_branch_fails_and_a_faster_one_does_not(folder: Path) -> None:
     refused = ran([*compare, "main.json", "missing.json"], folder)
     assert refused.returncode == 2
     assert refused.stderr.startswith("error: missing.json: ")
+
+
+def commands_of_the_readme() -> dict[str, list[str]]:
+    """Return the words of each command for a project, by the words before its first option."""
+    page = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    (block,) = [part for part in page.split("```sh\n") if part.startswith("pytest ")]
+    found = {}
+    for line in block.partition("```")[0].replace("\\\n", " ").splitlines():
+        words = shlex.split(line, comments=True)
+        name = " ".join(words).partition(" --")[0]
+        found[f"{name} --fail" if "--fail" in words else name] = words
+    return found
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> tuple[Path, list[str]]:
+    """Return a git repository with a suite, whose store has every second commit, and the ids of its
+    commits. The suite is ten times as slow here as on the machine of the store.
+    """
+    folder = tmp_path / "project"
+    folder.mkdir()
+    (folder / "clock.py").write_text(_CLOCK)
+    (folder / "pytest.ini").write_text("[pytest]\naddopts = --benchmark-timer=clock.read\n")
+    (folder / ".gitignore").write_text(
+        "__pycache__\n.*_cache\nbuild\n/kraft-bisect\n/result.json\n"
+    )
+    git = ["git", "-c", "user.name=a", "-c", "user.email=a@example.org"]
+    assert ran([*git, "init", "-q", "-b", "main", "."], folder).returncode == 0
+    for commit in range(_COMMITS):
+        times = 20 if commit >= _SLOW else 10
+        (folder / "test_table.py").write_text(f"# {commit}\n" + _LOOKUP.format(times=times))
+        for command in (["add", "."], ["commit", "-q", "-m", f"Change {commit}"]):
+            done = ran([*git, *command], folder)
+            assert done.returncode == 0, done.stderr
+    commits = ran([*git, "rev-list", "--reverse", "main"], folder).stdout.split()
+    for at in range(_COMMITS):
+        commit = at // 2 * 2
+        values = {"test_lookup": [(2 if commit >= _SLOW else 1) * (1 + at % 3 / 200)]}
+        content = document(at=at, commit=commits[commit], values=values, suite="test_table.py")
+        save(tmp_path / "runs" / f"{at}.json", content)
+    kraft = str(Path(sys.executable).with_name("kraft"))
+    store = str(folder / "build" / "results")
+    stored = ran([kraft, "bench", "ingest", "runs", "--store", store], tmp_path)
+    assert stored.returncode == 0, stored.stderr
+    return folder, commits
+
+
+def test_the_readme_s_commands_as_typed_in_a_project(project: tuple[Path, list[str]]) -> None:
+    folder, commits = project
+    typed = commands_of_the_readme()
+
+    def run(name: str) -> str:
+        done = ran(typed[name], folder)
+        assert done.returncode == 0, f"{name}: {done.stdout}{done.stderr}"
+        return done.stdout
+
+    run("pytest")
+    assert "points added   1" in run("kraft bench ingest result.json")
+    assert "1 regression," in run("kraft regress")
+    assert "test_lookup" in (folder / "build" / "report.html").read_text(encoding="utf-8")
+    named = run("kraft regress bisect")
+    assert f"{commits[_SLOW]} Change {_SLOW}" in named
+    assert ran(typed["kraft regress --fail"], folder).returncode == 1
+    assert "checksums are verified now" in run("kraft regress accept")
+    assert "covered by verdicts" in run("kraft regress --fail")
+    sent = run("kraft regress comment build/comment.md")
+    assert sent.startswith("POST https://api.github.com/repos/owner/name/issues/12/comments")
+    assert "test_lookup" in sent
+    # The others have tests above, and in tests/unit/cli/test_regress_serve.py.
+    assert typed.keys() >= {
+        "kraft regress compare main.json branch.json",
+        "kraft regress serve build/results",
+    }
+    assert len(typed) == 9
