@@ -186,6 +186,7 @@ def _document(data: bytes, source: str) -> _Document:
         try:
             return _decode(data)
         except msgspec.ValidationError:
+            json.loads(data)  # a truncated file of another form: its end is what is wrong
             raise
         except msgspec.DecodeError:
             if b"NaN" not in data and b"Infinity" not in data:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import ast
 import itertools
 import json
+import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -28,12 +29,15 @@ from kraft.regression.sources.documents import (
     field,
     finite,
     iso_time,
+    parsed,
     scaled_unit,
     statistics_of,
 )
 
 #: A longer pause between two results begins another run.
 _PAUSE_MS = 3_600_000
+#: Combinations of one benchmark's parameters: more would be a damaged file.
+_MOST_COMBINATIONS = 1 << 20
 _UNITS = {"time": "s", "timeraw": "s", "mem": "B", "peakmem": "B"}
 
 
@@ -57,9 +61,14 @@ def convert(
             f"{source}: version: expected 2 (asv 0.4 and later), found {given.get('version')!r:.60}"
         )
     columns = field(given, "result_columns", list, source, "$")
+    if not all(isinstance(column, str) for column in columns):
+        raise BenchmarkFileError(
+            f"{source}: $.result_columns: expected names, found {columns!r:.60}"
+        )
     results = field(given, "results", dict, source, "$")
     commit = field(given, "commit_hash", str, source, "$")
     committed_ms = finite(given.get("date"))
+    committed = None if committed_ms is None else _iso_time(committed_ms, source, "$.date")
     machine = given.get("params") if isinstance(given.get("params"), dict) else {}
     assert isinstance(machine, dict)
     known = _described(source)
@@ -89,6 +98,7 @@ def convert(
     }
     documents = []
     for session in _sessions(found):
+        began = session[0]
         each = [made for result in session for made in result.benchmarks]
         names = json.dumps([(result.name, result.started_ms) for result in session])
         documents.append(
@@ -97,12 +107,11 @@ def convert(
                 tool="asv",
                 benchmarks=each,
                 machine_info=info,
-                commit_info={
-                    "id": commit,
-                    "time": None if committed_ms is None else iso_time(committed_ms),
-                },
+                commit_info={"id": commit, "time": committed},
                 context=context,
-                time=iso_time(session[0].started_ms) if session[0].started_ms else file_time,
+                time=_iso_time(began.started_ms, source, f"results.{began.name}.started_at")
+                if began.started_ms
+                else file_time,
                 identity=f"{given.get('env_name')} {names}",
             )
         )
@@ -121,19 +130,28 @@ def _sessions(results: Sequence[_Result]) -> Iterator[list[_Result]]:
         yield session
 
 
+def _iso_time(milliseconds: float, source: str, place: str) -> str:
+    try:
+        return iso_time(milliseconds)
+    except (OverflowError, ValueError):
+        raise BenchmarkFileError(
+            f"{source}: {place}: expected milliseconds since 1970, found {milliseconds}"
+        ) from None
+
+
 def _described(source: str) -> Mapping[str, Any]:
     """Return the content of ``benchmarks.json`` of these results, nothing if it is missing."""
     path = os.path.join(
         os.path.dirname(os.path.dirname(os.path.abspath(source))), "benchmarks.json"
     )
     try:
-        with open(path, encoding="utf-8") as file:
-            known = json.load(file)
+        with open(path, "rb") as file:
+            known = parsed(file.read(), path)
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError) as error:
+    except OSError as error:
         raise BenchmarkFileError(
-            f"{path}: asv's list of benchmarks cannot be read: {error}"
+            f"{path}: asv's list of benchmarks cannot be read: {error.strerror or error}"
         ) from None
     return known if isinstance(known, dict) else {}
 
@@ -147,20 +165,31 @@ def _benchmarks(
     kind = function.rpartition(".")[2].partition("_")[0]
     factor, unit = scaled_unit(str(facts.get("unit") or _UNITS.get(kind, "")))
     choices = values.get("params") or []
-    names = facts.get("param_names") or [f"param{at + 1}" for at in range(len(choices))]
-    results = values.get("result")
-    combinations = list(itertools.product(*choices))
-    if results is None:
-        results = [None] * len(combinations)  # all of them failed
-    if not isinstance(results, list) or len(results) != len(combinations):
+    if not isinstance(choices, list) or not all(isinstance(each, list) for each in choices):
         raise BenchmarkFileError(
-            f"{source}: {place}: expected {len(combinations)} results, one for each combination of "
+            f"{source}: {place}: expected a list of values for each parameter, found "
+            f"{choices!r:.60}"
+        )
+    names = facts.get("param_names")
+    if not isinstance(names, list) or not names:
+        names = [f"param{at + 1}" for at in range(len(choices))]
+    results = values.get("result")
+    count = math.prod(map(len, choices))
+    if results is None and count <= _MOST_COMBINATIONS:
+        results = [None] * count  # all of them failed
+    if not isinstance(results, list) or len(results) != count:
+        raise BenchmarkFileError(
+            f"{source}: {place}: expected {count} results, one for each combination of "
             f"parameters, found {results!r:.60}"
         )
-    for at, texts in enumerate(combinations):
+    for at, texts in enumerate(itertools.product(*choices)):
         params = {str(param): _parameter(text) for param, text in zip(names, texts, strict=False)}
-        samples = [finite(each) for each in _at(values, "samples", at) or []]
-        rounds = [each for each in samples if each is not None]
+        samples = _at(values, "samples", at) or []
+        if not isinstance(samples, list):
+            raise BenchmarkFileError(
+                f"{source}: {place}: expected a list of samples, found {samples!r:.60}"
+            )
+        rounds = [number for each in samples if (number := finite(each)) is not None]
         result = finite(results[at])
         if rounds and result is not None:
             stats = statistics_of(rounds, factor)

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, NoReturn
 
 import msgspec
 
@@ -23,7 +23,7 @@ from kraft.errors import BenchmarkFileError
 from kraft.regression.results import read_run
 from kraft.regression.runs import BenchmarkRun, Problem
 from kraft.regression.sources import asv, google_benchmark, jmh, tables
-from kraft.regression.sources.documents import RunContext, iso_time
+from kraft.regression.sources.documents import RunContext, iso_time, parsed
 from kraft.regression.sources.tables import TableMapping
 
 
@@ -94,12 +94,7 @@ def documents_of(data: bytes, source: str, reading: ResultReading) -> list[dict[
     if form in (ResultFormat.CSV, ResultFormat.PARQUET):
         is_parquet = form is ResultFormat.PARQUET
         return tables.convert(data, source, context, reading.mapping, is_parquet=is_parquet)
-    try:
-        given = json.loads(data)
-    except RecursionError:
-        raise BenchmarkFileError(f"{source}: brackets are nested too deep") from None
-    except ValueError as error:
-        raise BenchmarkFileError(f"{source}: not JSON: {error}") from None
+    given = parsed(data, source)
     if form is ResultFormat.JMH:
         return jmh.convert(given, source, context, file_time=_file_time(source), data=data)
     if not isinstance(given, dict):
@@ -138,6 +133,8 @@ def converted(
         for path in paths:
             try:
                 found = _converted(path, reading)
+                if found is None and reading.context != RunContext():
+                    _refuse_context(path)
             except BenchmarkFileError as error:
                 problems.append(Problem(path, str(error).removeprefix(f"{path}: ")))
                 continue
@@ -145,11 +142,7 @@ def converted(
                 problems.append(Problem(path, f"cannot be read: {error.strerror or error}"))
                 continue
             if found is None:
-                if reading.context != RunContext():
-                    reason = "a file of pytest-benchmark has its own commit, machine and time"
-                    problems.append(Problem(path, f"{reason}: ingest it without options for them"))
-                else:
-                    files.append(path)
+                files.append(path)
                 continue
             for each in found:
                 name = os.path.join(folder, f"{len(files)}.json")
@@ -157,6 +150,16 @@ def converted(
                     file.write(msgspec.json.encode(each))
                 files.append(name)
         yield files, problems
+
+
+def _refuse_context(path: str) -> NoReturn:
+    """Raise for a file that no other tool wrote: it is damaged, or has its own commit."""
+    with open(path, "rb") as file:
+        read_run(file.read(), path)
+    raise BenchmarkFileError(
+        f"{path}: a file of pytest-benchmark has its own commit, machine and time: ingest it "
+        "without options for them"
+    )
 
 
 def _converted(path: str, reading: ResultReading) -> list[dict[str, Any]] | None:

@@ -6,6 +6,7 @@ The converters of this package build them. Times are in seconds; the ``metric`` 
 
 from __future__ import annotations
 
+import json
 import math
 import statistics
 from collections.abc import Mapping, Sequence
@@ -159,6 +160,25 @@ def scaled_unit(unit: str) -> tuple[float, str]:
     return 1.0, "" if name in ("count", "counts", "#", "unit") else name.replace(" ", "_")
 
 
+def parsed(data: bytes, source: str) -> Any:
+    """Return the value of a JSON file, of which NaN and infinity are numbers.
+
+    Raises BenchmarkFileError with the file if it is not JSON.
+    """
+    try:
+        given = json.loads(data)
+        if b"\\ud" in data.lower():
+            # json accepts half a surrogate pair, which no document can contain.
+            json.dumps(given, ensure_ascii=False).encode()
+    except RecursionError:
+        raise BenchmarkFileError(f"{source}: brackets are nested too deep") from None
+    except UnicodeEncodeError as error:
+        raise BenchmarkFileError(f"{source}: not Unicode: {error}") from None
+    except ValueError as error:
+        raise BenchmarkFileError(f"{source}: not JSON: {error}") from None
+    return given
+
+
 def number_or_text(text: str) -> int | float | str:
     """Return a parameter as a number if it is one, so that scaling laws find sizes."""
     try:
@@ -174,9 +194,13 @@ def number_or_text(text: str) -> int | float | str:
 
 def finite(value: object) -> float | None:
     """Return a number of a JSON file; None for anything else, and for NaN and infinity."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return float(value)
+    try:
+        number = float(value)
+    except OverflowError:  # an int of more than 308 digits
+        return None
+    return number if math.isfinite(number) else None
 
 
 def field(given: Mapping[str, Any], name: str, kind: type, source: str, place: str) -> Any:
@@ -193,5 +217,8 @@ def field(given: Mapping[str, Any], name: str, kind: type, source: str, place: s
 
 
 def iso_time(milliseconds: float) -> str:
-    """Return milliseconds since 1970 as ISO 8601 in UTC."""
+    """Return milliseconds since 1970 as ISO 8601 in UTC.
+
+    Raises OverflowError or ValueError for a time outside of the years 1 to 9999.
+    """
     return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat()

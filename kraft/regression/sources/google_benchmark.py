@@ -58,9 +58,14 @@ def convert(
             raise BenchmarkFileError(f"{source}: {place}: expected an object, found {each!r:.60}")
         name = each.get("run_name") or field(each, "name", str, source, place)
         unit = each.get("time_unit", "ns")
-        if unit not in SECONDS_PER_UNIT:
+        if not isinstance(unit, str) or unit not in SECONDS_PER_UNIT:
             raise BenchmarkFileError(
                 f"{source}: {place}.time_unit: expected ns, us, ms or s, found {unit!r:.60}"
+            )
+        kind = each.get("run_type", "iteration")
+        if kind not in ("iteration", "aggregate"):
+            raise BenchmarkFileError(
+                f"{source}: {place}.run_type: expected iteration or aggregate, found {kind!r:.60}"
             )
         found.setdefault(str(name), []).append(each)
     suite = os.path.basename(str(facts.get("executable") or "benchmark"))
@@ -96,7 +101,7 @@ def _benchmarks(
     name, params = _name(run_name)
     failed = [row for row in rows if row.get("error_occurred") or row.get("skipped")]
     if failed:
-        # `results` reports a benchmark without a value by its name.
+        # `results` counts the benchmarks without a value.
         yield benchmark(suite, name, params, {}, "s")
         return
     single = [row for row in rows if row.get("run_type", "iteration") == "iteration"]

@@ -75,9 +75,12 @@ def convert(
 def _benchmarks(given: Mapping[str, Any], source: str, place: str) -> Iterator[dict[str, Any]]:
     suite, _, name = field(given, "benchmark", str, source, place).rpartition(".")
     mode = field(given, "mode", str, source, place)
-    params = {
-        param: number_or_text(str(value)) for param, value in (given.get("params") or {}).items()
-    }
+    stated = given.get("params") or {}
+    if not isinstance(stated, dict):
+        raise BenchmarkFileError(
+            f"{source}: {place}.params: expected an object, found {stated!r:.60}"
+        )
+    params = {param: number_or_text(str(value)) for param, value in stated.items()}
     threads = given.get("threads")
     named = {"mode": mode, **({"threads": threads} if threads not in (None, 1) else {}), **params}
     primary = field(given, "primaryMetric", dict, source, place)

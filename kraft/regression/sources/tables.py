@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 import io
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -176,6 +177,11 @@ def _columns(
 ) -> dict[str, str]:
     """Return role -> column of the roles that this file has."""
     there = ", ".join(map(str, names)) or "none"
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise BenchmarkFileError(
+            f"{source}: expected one column of each name; {twice[0]!r} occurs twice in {there}"
+        )
     for role, column in (*mapping.columns.items(), *mapping.params.items()):
         if column not in names:
             raise BenchmarkFileError(
@@ -200,7 +206,8 @@ def _csv(data: bytes, source: str) -> tuple[list[str], Iterator[tuple[str, Mappi
     except UnicodeDecodeError as error:
         line = data[: error.start].count(b"\n") + 1
         raise BenchmarkFileError(f"{source}: line {line}: expected UTF-8 text") from None
-    reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
+    delimiter = "\t" if os.path.splitext(source)[1].lower() == ".tsv" else ","
+    reader = csv.DictReader(io.StringIO(text, newline=""), strict=True, delimiter=delimiter)
 
     def rows() -> Iterator[tuple[str, Mapping[str, Any]]]:
         while True:
