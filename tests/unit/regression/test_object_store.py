@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import multiprocessing
+import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -31,7 +35,7 @@ from kraft.regression.store_location import StoreLocation
 from kraft.regression.verdict_store import add_verdicts, load_verdicts
 from kraft.regression.verdicts import Verdict, VerdictKind
 from tests.harness.result_documents import document, save
-from tests.harness.s3_server import s3_server
+from tests.harness.s3_server import one_change_at_a_time, s3_server
 
 ORDER = [("time", "ascending"), ("benchmark", "ascending")]
 
@@ -51,6 +55,31 @@ def settings(server: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def store(request: pytest.FixtureRequest) -> str:
     return f"s3://bucket/{request.node.name}"
+
+
+def test_the_server_makes_one_change_at_a_time() -> None:
+    """moto alone lets both of two conditional writes succeed now and then, unlike S3."""
+    inside = 0
+    most = 0
+    readers = threading.Barrier(2, timeout=60)
+    ignored: Any = None
+
+    def application(environ: dict[str, Any], start_response: Any) -> list[bytes]:
+        nonlocal inside, most
+        if environ["REQUEST_METHOD"] == "GET":
+            readers.wait()  # returns if both are inside
+            return []
+        inside += 1
+        most = max(most, inside)
+        time.sleep(0.1)
+        inside -= 1
+        return []
+
+    served = one_change_at_a_time(application)
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda _: served({"REQUEST_METHOD": "PUT"}, ignored), range(4)))
+        list(pool.map(lambda _: served({"REQUEST_METHOD": "GET"}, ignored), range(2)))
+    assert most == 1
 
 
 def hourly(folder: Path, hours: range, *, keep_values: bool = True) -> list[Path]:
