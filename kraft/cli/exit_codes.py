@@ -32,6 +32,13 @@ EPILOG = (
 )
 
 
+def text_of(error: Exception) -> str:
+    """Return the message of an error; of one of the operating system its file and reason."""
+    if isinstance(error, OSError) and error.filename is not None and error.strerror:
+        return f"{error.filename}: {error.strerror}"
+    return str(error)
+
+
 def exit_code_of(run: Callable[[], object]) -> int:
     """Run a command; return `OK`, or the exit code of an error, which is printed, of Ctrl-C, or of
     a closed pipe.
@@ -48,7 +55,7 @@ def exit_code_of(run: Callable[[], object]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE
     except OSError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {text_of(error)}", file=sys.stderr)
         return REFUSED
     except KeyboardInterrupt:
         return INTERRUPTED

@@ -236,14 +236,14 @@ def settings_of(**given: Any) -> AnalysisSettings:
 
 
 def share_of(text: str) -> float:
-    """Return ``5%`` or ``0.05`` as a float."""
+    """Return ``5%`` or ``0.05`` as a float; from 1 on only with a percent sign."""
     from kraft.errors import InvalidConfigError
 
     try:
         share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
     except ValueError:
         share = -1.0
-    if not 0 <= share < float("inf"):
+    if not 0 <= share < (float("inf") if text.endswith("%") else 1):
         raise InvalidConfigError(f"{text!r} is not a change: write 5% or 0.05")
     return share
 
@@ -251,6 +251,7 @@ def share_of(text: str) -> float:
 @contextmanager
 def refusing_bad_input() -> Iterator[None]:
     """Exit with `USAGE` for bad input, as 1 means a regression."""
+    from kraft.cli.exit_codes import text_of
     from kraft.errors import KraftError
 
     try:
@@ -265,5 +266,5 @@ def refusing_bad_input() -> Iterator[None]:
         )
         raise typer.Exit(USAGE) from None
     except (KraftError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {text_of(error)}", file=sys.stderr)
         raise typer.Exit(USAGE) from None

@@ -168,6 +168,10 @@ def analyse_source(
         source.laws(of, settings, size_param, ids) if of else [],
         key=lambda each: (each.key, each.size_param),
     )
+    if size_param is not None and not laws:
+        without_effect.append(
+            f"size parameter {size_param!r}: no benchmark has three numeric sizes of it"
+        )
     laws = multiple_testing.correct_laws(laws, settings)
     findings, laws, expectations = with_verdicts(
         findings,

@@ -43,6 +43,8 @@ def find_change(analysis: Analysis, commit: str | None) -> FoundChange:
     else:
         found = [each for each in found if each[1].kind is ChangeKind.REGRESSION]
     wanted = "regression" if commit is None else f"change at {commit}"
+    if not analysis.series:
+        raise InvalidRequestError("no series matches: kraft regress --json lists the series")
     if not found:
         raise InvalidRequestError(
             f"no {wanted} in {len(analysis.series)} series: kraft regress shows the changes that "

@@ -12,6 +12,7 @@ mixes machines, projects or branches.
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -61,6 +62,10 @@ POINTS = pa.schema(
 
 #: The columns that a series may analyse.
 STATISTICS = ("min", "median", "mean", "max", "instructions")
+
+
+#: A unit is part of texts and pages: no spaces, no markup.
+UNIT_PATTERN = re.compile(r"[A-Za-z0-9%/_.^*-]{0,24}")
 
 
 class BenchmarkMetric(NamedTuple):

@@ -32,7 +32,7 @@ from typing import Any, TypeVar
 
 from kraft.errors import InvalidConfigError
 from kraft.regression.commit_order import glob_pattern
-from kraft.regression.points import BenchmarkMetric, SeriesKey
+from kraft.regression.points import UNIT_PATTERN, BenchmarkMetric, SeriesKey
 
 #: The name of the file.
 FILE_NAME = "kraft-regress.toml"
@@ -172,6 +172,11 @@ def _rule(given: Mapping[str, Any], path: str, place: str) -> BenchmarkRule:
             raise InvalidConfigError(
                 f"{path}: {place}.{name}: expected {expected}, found {given[name]!r}"
             )
+    if not UNIT_PATTERN.fullmatch(given.get("unit", "")):
+        raise InvalidConfigError(
+            f"{path}: {place}.unit: expected at most 24 letters, digits and % / _ . ^ * -, found "
+            f"{given['unit']!r:.60}"
+        )
     if not given.get("match"):
         raise InvalidConfigError(f"{path}: {place}: the key match is missing")
     if len(given) == 1:
@@ -220,6 +225,7 @@ def _share(value: object, path: str, place: str) -> float:
             share = -1.0
     elif isinstance(value, int | float) and not isinstance(value, bool):
         share = float(value)
-    if not 0 <= share < float("inf"):
+    is_percent = isinstance(value, str) and value.endswith("%")
+    if not 0 <= share < (float("inf") if is_percent else 1):  # 5 may mean 5 % or 500 %
         raise InvalidConfigError(f'{path}: {place}: expected "5%" or 0.05, found {value!r}')
     return share

@@ -34,6 +34,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kraft.errors import BenchmarkFileError
+from kraft.regression.points import UNIT_PATTERN
 from kraft.regression.runs import STATISTIC_COLUMNS, BenchmarkRun, Problem
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -42,8 +43,6 @@ _MINUTE_US = 60_000_000
 #: Texts that pytest-benchmark writes for an unknown commit or branch.
 _NO_COMMIT = ("", "unversioned", "unknown")
 _NO_BRANCH = ("", "(unknown)", "(detached head)")
-#: A unit is part of texts and pages: no spaces, no markup.
-_UNIT = re.compile(r"[A-Za-z0-9%/_.^*-]{0,24}")
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
 #: A result of another tool has at least one of these statistics.
@@ -225,7 +224,7 @@ def _reasons(
             what = "NaN or infinite" if not math.isfinite(value) else f"{value!r} {unit}".rstrip()
             reasons.setdefault(at, f"its {column} is {what}")
     for at, each in enumerate(extra):
-        if each.unit is not None and not _UNIT.fullmatch(each.unit):
+        if each.unit is not None and not UNIT_PATTERN.fullmatch(each.unit):
             reasons.setdefault(
                 at,
                 f"its unit {each.unit[:40]!r} is not one of at most 24 letters, digits and % / _ . "

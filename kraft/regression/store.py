@@ -152,8 +152,10 @@ def load_state(
 
     The runs of files in ``known``, another version of this store, are not read again. Raises
     StorageError for a table that is damaged, has another layout, or uses features of Delta that
-    this module does not read.
+    this module does not read, and for a file and an unknown version.
     """
+    if location.is_local and os.path.exists(location.uri) and not os.path.isdir(location.uri):
+        raise StorageError(f"{location.uri}: this is a file; a store of results is a folder")
     try:
         table = _table_at(location, version)
     except TableNotFoundError:
@@ -165,6 +167,12 @@ def load_state(
         return StoreState(location)
     except DeltaError as error:
         at = "" if version is None else f" at version {version}"
+        if isinstance(version, int) or (version or "").isdecimal():
+            newest = DeltaTable(location.uri).version()
+            if int(version or 0) > newest:
+                raise StorageError(
+                    f"{location.uri}: the store has no version {version}; the newest is {newest}"
+                ) from None
         raise StorageError(f"{location.uri}{at}: {error}") from None
     _check(location, table)
     files = {}

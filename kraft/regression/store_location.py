@@ -15,6 +15,8 @@ from urllib.parse import unquote, urlparse
 
 from pyarrow import fs
 
+from kraft.errors import InvalidRequestError
+
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 
 
@@ -26,8 +28,13 @@ class StoreLocation:
 
     @classmethod
     def of(cls, store: str | os.PathLike[str]) -> StoreLocation:
-        """Return the location of a path or URI (``file://`` is a path)."""
+        """Return the location of a path or URI (``file://`` is a path).
+
+        Raises InvalidRequestError for an empty text, which would be the current directory.
+        """
         text = os.fspath(store)
+        if not text:
+            raise InvalidRequestError("the name of the store is empty: write its directory")
         if text.startswith("file://"):
             text = unquote(urlparse(text).path)
         return cls(text.rstrip("/") if _URI.match(text) else os.path.abspath(text))

@@ -17,6 +17,7 @@ from datetime import datetime
 from typing import Any
 
 from kraft.errors import BenchmarkFileError, InvalidRequestError
+from kraft.regression.points import UNIT_PATTERN
 from kraft.regression.sources.documents import (
     RunContext,
     benchmark,
@@ -67,8 +68,13 @@ class TableMapping:
         """Parse ``role=column`` texts; ``param.NAME=column`` names a parameter.
 
         Raises:
-            InvalidRequestError: a text has another form, an unknown role or a role twice.
+            InvalidRequestError: a text has another form, an unknown role or a role twice; or the
+                unit is not one.
         """
+        if not UNIT_PATTERN.fullmatch(scaled_unit(unit)[1]):
+            raise InvalidRequestError(
+                f"the unit {unit[:40]!r} is not one of at most 24 letters, digits and % / _ . ^ * -"
+            )
         roles: dict[str, str] = {}
         params: dict[str, str] = {}
         for text in columns:
@@ -239,11 +245,13 @@ def _parquet(data: bytes, source: str) -> tuple[list[str], Iterator[tuple[str, M
     import pyarrow.parquet as pq
 
     try:
-        table = pq.read_table(io.BytesIO(data))
+        file = pq.ParquetFile(io.BytesIO(data))
+        names = file.schema_arrow.names
+        # Of two columns with one name `to_pylist` would have one; `_columns` rejects them.
+        rows = [] if len(set(names)) < len(names) else file.read().to_pylist()
     except (pa.ArrowException, OSError) as error:
         raise BenchmarkFileError(f"{source}: not a Parquet file: {error}") from None
-    rows = table.to_pylist()
-    return table.column_names, ((f"row {number}", row) for number, row in enumerate(rows, 1))
+    return names, ((f"row {number}", row) for number, row in enumerate(rows, 1))
 
 
 def _text(value: object) -> str:

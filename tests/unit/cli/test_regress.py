@@ -113,6 +113,16 @@ def test_pages_and_comments_are_written(
     assert "1 regression" in (tmp_path / "r.md").read_text(encoding="utf-8")
 
 
+def test_a_size_parameter_that_no_benchmark_has_is_a_problem(
+    kraft: Run, planted: tuple[Path, list[Step]]
+) -> None:
+    folder, _ = planted
+    ran = kraft("regress", "--store", folder / "store", "--size-param", "sice", "--json")
+    assert ran.json["problems"] == [
+        "size parameter 'sice': no benchmark has three numeric sizes of it"
+    ]
+
+
 def test_options_become_settings(kraft: Run, planted: tuple[Path, list[Step]]) -> None:
     asked = ["--statistic", "min", "--max-p-value", "1e-9", "--min-magnitude", "2%"]
     asked += ["--window", "30", "--min-runs", "10", "--false-discovery-rate", "0.01"]
@@ -139,6 +149,11 @@ def test_options_become_settings(kraft: Run, planted: tuple[Path, list[Step]]) -
             ["--store", "STORE", "--min-magnitude", "much"],
             "'much' is not a change: write 5% or 0.05",
         ),
+        (["--store", "STORE", "--min-magnitude", "5"], "'5' is not a change: write 5%"),
+        (["--store", "STORE", "--as-of", "99"], "the store has no version 99; the newest is 0"),
+        (["--store", "torn.json"], "torn.json: this is a file; a store of results is a folder"),
+        (["--store", ""], "the name of the store is empty"),
+        (["--store", "STORE", "--html", "no/page"], "error: no/page: No such file or directory"),
         (["compare", "nowhere", "STORE"], "error: nowhere: "),
         (["compare", "empty", "empty"], "error: empty: no *.json"),
         (["compare", "torn.json", "torn.json"], "error: torn.json: "),

@@ -170,7 +170,7 @@ def test_runs_without_the_change_name_no_commit(
     [
         ((), "name a command with --run, or ask what to run with --dry-run"),
         (("--dry-run", "--change", "abcdef12"), "no change at abcdef12 in 1 series"),
-        (("--dry-run", "--benchmark", "test_z"), "no regression in 0 series"),
+        (("--dry-run", "--benchmark", "test_z"), "no series matches"),
         (("--dry-run", "--confidence", "30%"), "'30%' is not a confidence"),
         (("--dry-run", "--old", "nosuchcommit"), "the repository has no commit nosuchcommit"),
         (("--dry-run", "--old", "main", "--new", "main~3"), "main is not an ancestor of main~3"),

@@ -13,7 +13,7 @@ import pytest
 
 pytest.importorskip("msgspec", reason="needs kraft[regress]")
 
-from kraft.errors import BenchmarkFileError
+from kraft.errors import BenchmarkFileError, InvalidRequestError
 from kraft.regression.sources.conversion import (
     ResultFormat,
     ResultReading,
@@ -208,7 +208,20 @@ def test_tabs_separate_the_columns_of_a_tsv() -> None:
     assert (run.benchmark, run.machine) == (["load, cold"], "m-" + run.machine.rpartition("-")[2])
 
 
-def test_two_columns_of_one_name_are_an_error() -> None:
+def test_two_columns_of_one_name_are_an_error(tmp_path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     data = b"benchmark,value,time,machine,value\na,1,2026-11-01,m,2\n"
     with pytest.raises(BenchmarkFileError, match="'value' occurs twice in benchmark, value"):
         read_runs(data, "load.csv", ResultReading())
+    table = pa.table([["a"], [1.0], [2.0]], names=["benchmark", "value", "value"])
+    pq.write_table(table, tmp_path / "load.parquet")
+    with pytest.raises(BenchmarkFileError, match="'value' occurs twice in benchmark, value"):
+        read_runs((tmp_path / "load.parquet").read_bytes(), "load.parquet", ResultReading())
+
+
+def test_a_unit_has_no_markup() -> None:
+    with pytest.raises(InvalidRequestError, match="the unit '<b>' is not one of at most 24"):
+        TableMapping.parse([], "<b>")
+    assert TableMapping.parse([], "requests per page").unit == "requests per page"

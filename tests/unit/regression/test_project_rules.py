@@ -86,6 +86,12 @@ def test_a_directory_without_the_file_has_no_rules(tmp_path: Path) -> None:
         ("threshold = 'much'", "threshold: expected \"5%\" or 0.05, found 'much'"),
         ("threshold = -1", "threshold: expected"),
         ("threshold = true", "threshold: expected"),
+        ("threshold = 5", 'threshold: expected "5%" or 0.05, found 5'),
+        ("threshold = '5'", "threshold: expected \"5%\" or 0.05, found '5'"),
+        (
+            "[[benchmarks]]\nmatch = 'a'\nunit = '<b>'",
+            r"benchmarks\[0\]\.unit: expected at most 24 letters.*, found '<b>'",
+        ),
         ("[[benchmarks]]\nthreshold = 1", r"benchmarks\[0\]: the key match is missing"),
         ("[[benchmarks]]\nmatch = 'a'", r"benchmarks\[0\]: expected threshold, unit or"),
         ("[[benchmarks]]\nmatch = 'a'\nunit = 3", r"benchmarks\[0\]\.unit: expected a text"),

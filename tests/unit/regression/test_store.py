@@ -384,7 +384,7 @@ def test_earlier_versions_are_read_by_number_and_time(tmp_path: Path) -> None:
     assert open_store(store, "2200-01-01").version == 2
     with pytest.raises(StorageError, match="did not exist at 2026-01-01"):
         open_store(store, "2026-01-01")
-    with pytest.raises(StorageError, match="at version 7"):
+    with pytest.raises(StorageError, match="no version 7; the newest is 2"):
         open_store(store, 7)
     with pytest.raises(StorageError, match="'soon' is neither a version"):
         open_store(store, "soon")
