@@ -15,7 +15,10 @@ are.
 
 from __future__ import annotations
 
+import errno
 import os
+import re
+import tempfile
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -60,6 +63,8 @@ _MOST_SMALL_FILES = 32
 _MERGED_POINTS = 500_000
 #: Footers that are read at once from an object store, where each takes a round trip.
 _PARALLEL_READS = 16
+#: Escape sequences in messages of `deltalake`.
+_COLORS = re.compile(r"\x1b\[[0-9;]*m")
 
 
 class CommitConflictError(Exception):
@@ -307,17 +312,37 @@ def rewritten(
 
 
 def _or_conflict(state: StoreState, change: Callable[[], object]) -> None:
-    """Make a commit; raise CommitConflictError if it fails and a newer version exists."""
+    """Make a commit; raise CommitConflictError if it fails and a newer version exists.
+
+    Raises StorageError for another failure: a full disk, or a file system without hard links.
+    """
     try:
         change()
-    except (CommitFailedError, DeltaError) as error:
+    except (CommitFailedError, DeltaError, OSError) as error:
         try:
             newest = DeltaTable(state.location.uri).version()
         except TableNotFoundError:
             newest = -1
         if newest > state.version:
             raise CommitConflictError from None
-        raise StorageError(f"{state.location.uri}: the commit failed: {error}") from None
+        if state.location.is_local and not _has_hard_links(state.location.uri):
+            raise StorageError(
+                f"{state.location.uri}: this file system has no hard links, by which one of two "
+                "writers wins; use a local file system, NFS or an object store"
+            ) from None
+        reason = " ".join(_COLORS.sub("", str(error)).split())
+        raise StorageError(f"{state.location.uri}: the commit failed: {reason}") from None
+
+
+def _has_hard_links(folder: str) -> bool:
+    try:
+        with tempfile.TemporaryDirectory(prefix=".kraft-", dir=folder) as place:
+            file = Path(place, "file")
+            file.touch()
+            os.link(file, Path(place, "link"))
+    except OSError as error:
+        return error.errno not in (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS)
+    return True
 
 
 def _table_at(location: StoreLocation, version: int | str | None) -> DeltaTable:
