@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 import tempfile
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -40,7 +39,7 @@ from kraft.regression.data_files import (
     runs_of_file,
     write_file,
 )
-from kraft.regression.store_location import StoreLocation
+from kraft.regression.store_location import StoreLocation, message_of
 
 try:
     from deltalake import CommitProperties, DeltaTable, Schema, Transaction
@@ -63,8 +62,6 @@ _MOST_SMALL_FILES = 32
 _MERGED_POINTS = 500_000
 #: Footers that are read at once from an object store, where each takes a round trip.
 _PARALLEL_READS = 16
-#: Escape sequences in messages of `deltalake`.
-_COLORS = re.compile(r"\x1b\[[0-9;]*m")
 
 
 class CommitConflictError(Exception):
@@ -170,7 +167,7 @@ def load_state(
                 f"`kraft bench convert {location.uri} --store NEW`"
             ) from None
         return StoreState(location)
-    except DeltaError as error:
+    except (DeltaError, OSError) as error:
         at = "" if version is None else f" at version {version}"
         if isinstance(version, int) or (version or "").isdecimal():
             newest = DeltaTable(location.uri).version()
@@ -178,7 +175,7 @@ def load_state(
                 raise StorageError(
                     f"{location.uri}: the store has no version {version}; the newest is {newest}"
                 ) from None
-        raise StorageError(f"{location.uri}{at}: {error}") from None
+        raise StorageError(f"{location.uri}{at}: {message_of(error)}") from None
     _check(location, table)
     files = {}
     actions = pa.table(table.get_add_actions(flatten=True))
@@ -330,8 +327,9 @@ def _or_conflict(state: StoreState, change: Callable[[], object]) -> None:
                 f"{state.location.uri}: this file system has no hard links, by which one of two "
                 "writers wins; use a local file system, NFS or an object store"
             ) from None
-        reason = " ".join(_COLORS.sub("", str(error)).split())
-        raise StorageError(f"{state.location.uri}: the commit failed: {reason}") from None
+        raise StorageError(
+            f"{state.location.uri}: the commit failed: {message_of(error)}"
+        ) from None
 
 
 def _has_hard_links(folder: str) -> bool:

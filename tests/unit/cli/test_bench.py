@@ -66,6 +66,32 @@ def test_a_store_of_an_earlier_kraft_is_converted(kraft: Run, tmp_path: Path) ->
     assert len(kraft("bench", "runs", "--store", tmp_path / "store", "--json").json) == 3
 
 
+@pytest.mark.parametrize(
+    ("store", "says"),
+    [
+        ("", "error: the name of the store is empty: write its directory\n"),
+        ("s3:/bucket/x", "error: s3:/bucket/x: an object store is s3://bucket/…\n"),
+        ("ftp://host/x", "error: ftp://host/x: Unknown scheme: ftp. "),
+        ("hdfs://host/x", "error: hdfs://host/x: Generic HdfsObjectStore error: "),
+    ],
+)
+def test_a_wrong_place_for_a_store_is_an_error_of_one_line(
+    kraft: Run,
+    runs: Path,
+    store: str,
+    says: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    ran = kraft("bench", "ingest", runs, "--store", store)
+    assert ran.code == 1
+    assert ran.err.startswith(says)
+    assert ran.err.count("\n") == 1
+    assert "\x1b" not in ran.err
+    assert [path.name for path in tmp_path.iterdir()] == ["runs"]
+
+
 @pytest.mark.parametrize("command", ["bench runs", "regress"])
 def test_a_missing_package_names_the_extra(command: str) -> None:
     program = (
