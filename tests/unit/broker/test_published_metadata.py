@@ -16,6 +16,7 @@ from kraft.controller.topics.topic_creation import NewTopic
 from kraft.controller.topics.topic_deletion import TopicToDelete
 from kraft.errors import NONE
 from kraft.metadata.identifiers import random_uuid
+from kraft.raft.interface import Role, RoleChange
 from kraft.server.controller import ControllerRunner
 from tests.harness.controller_nodes import until
 from tests.unit.broker.broker_nodes import Client, LocalNodes, controller_of, play, running
@@ -85,51 +86,77 @@ def test_a_heartbeat_waits_for_the_replicas_but_the_metadata_cache_does_not(
     assert nodes.ended == []
 
 
+class HeldCommits:
+    """A controller that learns of commits up to an offset only, ``most``."""
+
+    def __init__(self, controller: ControllerRunner, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._controller = controller
+        self._commit = controller.committed
+        self._most = controller.controller.committed_offset
+        #: What the quorum has committed.
+        self.reached = self._most
+        monkeypatch.setattr(controller, "committed", self._committed)
+
+    def _committed(self, high_watermark: int) -> None:
+        self.reached = max(self.reached, high_watermark)
+        self._commit(min(self.reached, self._most))
+
+    def allow(self, most: int) -> None:
+        self._most = most
+        self._committed(self.reached)
+
+    async def decide_replicas(self, replicas: list[int] | None) -> int:
+        """Decide a reassignment, None ends it; return the end of its committed records."""
+        cluster = self._controller.controller.cluster
+        end = cluster.next_offset
+        reassignment = requests.alter_partition_reassignments({("t", 0): replicas})
+        asked = asyncio.ensure_future(self._controller.submit(reassignment))
+        asked.add_done_callback(lambda done: done.cancelled() or done.exception())
+        await until(lambda: cluster.next_offset > end)
+        end = cluster.next_offset
+        await until(lambda: self.reached >= end)
+        return end
+
+
+@pytest.mark.parametrize("is_leadership_lost", [False, True])
 def test_a_broker_beside_the_active_controller_sees_committed_records_only(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_leadership_lost: bool
 ) -> None:
-    """The controller has already decided to remove the replica that is added."""
+    """The controller has already decided to remove the replica that is added; without its
+    leadership it reverts that, and learns from the log whether it was committed.
+    """
     nodes = LocalNodes(tmp_path, 1, 2, is_combined=True)
 
     async def scenario() -> None:
         await nodes.start()
         broker, controller = running(nodes, 1), controller_of(nodes, 1)
-        assert controller.controller.is_active
+        deciding = controller.controller
+        assert deciding.is_active
+        epoch = deciding.epoch
         (other,) = (id for id in nodes.running if id != 1)
         await create(controller, [other])
         await asyncio.sleep(0)
-        commit = controller.committed
-        #: The high watermark that the controller is told at most.
-        most = controller.controller.committed_offset
-        reached = most
-
-        def hold(high_watermark: int) -> None:
-            nonlocal reached
-            reached = high_watermark
-            commit(min(high_watermark, most))
-
-        monkeypatch.setattr(controller, "committed", hold)
-
-        async def decide(replicas: list[int] | None) -> int:
-            """Decide a reassignment; return the end of its records."""
-            end = controller.controller.cluster.next_offset
-            asked = {("t", 0): replicas}
-            asyncio.ensure_future(
-                controller.submit(requests.alter_partition_reassignments(asked))
-            ).add_done_callback(lambda done: done.cancelled() or done.exception())
-            await until(lambda: controller.controller.cluster.next_offset > end)
-            return controller.controller.cluster.next_offset
-
-        added = await decide([other, 1])
-        removed = await decide(None)
-        await until(lambda: reached >= removed)
-        most = added
-        hold(added)
+        held = HeldCommits(controller, monkeypatch)
+        added = await held.decide_replicas([other, 1])
+        await held.decide_replicas(None)
         hosted = broker.replicas.manager.partitions
+        assert not hosted
+        held.allow(added)
         await until(lambda: len(hosted) == 1)
-        most = 1 << 60
-        hold(max(reached, removed))
+        if is_leadership_lost:
+            controller.role_changed(RoleChange(Role.RESIGNED, epoch, -1))
+            assert deciding.cluster.next_offset == added
+            # The next image comes from the reverted state.
+            image = controller.publishing.images.image
+            controller.publish_soon()
+            await asyncio.sleep(0.05)
+            assert controller.publishing.images.image is image
+            assert len(hosted) == 1
+        held.allow(1 << 60)
         await until(lambda: not hosted)
+        if is_leadership_lost:
+            controller.role_changed(RoleChange(Role.LEADER, epoch, 1, is_active=True))
+            await until(lambda: deciding.is_active)
 
     play(nodes, scenario, monkeypatch)
     assert nodes.ended == []
