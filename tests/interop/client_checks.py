@@ -9,8 +9,7 @@ import subprocess
 from collections.abc import Iterable
 from typing import Any
 
-import pytest
-
+from tests.harness.missing_tools import skipped_if_missing
 from tests.interop.client_cluster import (
     IS_FULL_SIZE,
     TOOLS,
@@ -20,7 +19,6 @@ from tests.interop.cluster import wait_for
 from tests.interop.data_clients import (
     CLASSIC,
     CONSUMER,
-    KCAT,
     SHARE,
     DataClient,
     Kcat,
@@ -44,9 +42,8 @@ def client_of(clients: ClientCluster, name: str) -> DataClient:
     if name == "java":
         return clients.java
     if name == "kcat":
-        if KCAT is None:
-            pytest.skip("kcat is not installed (Debian: apt-get install kcat)")
-        return Kcat(clients.servers)
+        with skipped_if_missing():
+            return Kcat(clients.servers)
     from tests.interop import python_data_clients
 
     return python_data_clients.CLIENTS[name](clients.servers)

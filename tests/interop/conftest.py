@@ -6,7 +6,6 @@ that no test passes there by being skipped.
 
 from __future__ import annotations
 
-import os
 import subprocess
 from collections.abc import Iterator
 
@@ -15,6 +14,7 @@ import pytest
 from tests.harness import kafka_jars
 from tests.harness.kafka_jars import Jars
 from tests.harness.line_process import JsonRequests, LineProcess
+from tests.harness.missing_tools import is_ci
 from tests.interop.forwarding_quorum import ForwardingQuorum, both_quorums
 from tests.kafka_suites.jars import suites
 
@@ -46,7 +46,7 @@ def _missing_tool() -> str:
             kafka_jars.zookeeper_era(release)
         suites()
     except kafka_jars.MissingToolError as missing:
-        if os.environ.get("CI", "").lower() in ("1", "true"):
+        if is_ci():
             pytest.exit(f"the tests against Apache Kafka cannot run: {missing}", returncode=1)
         return str(missing)
     return ""

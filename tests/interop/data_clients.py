@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import itertools
 import re
-import shutil
 import subprocess
 import threading
 import time
@@ -18,13 +17,13 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import IO, Any, NamedTuple, Protocol
 
 from tests.harness.commands import eventually
+from tests.harness.kcat import kcat_command
 from tests.harness.line_process import JsonRequests
 
 #: The values of each partition, in the order of its log.
 Values = dict[int, list[str]]
 #: The protocols of groups.
 CLASSIC, CONSUMER, SHARE = "classic", "consumer", "share"
-KCAT = shutil.which("kcat")
 TIMEOUT_S = 60
 _KCAT_BLOCK = 4096
 
@@ -219,16 +218,17 @@ class ThreadMember:
 
 
 class Kcat:
-    """kcat, as Debian builds it."""
+    """kcat, as Debian builds it. Raises MissingToolError."""
 
     name = "kcat"
 
     def __init__(self, servers: str) -> None:
         self._servers = servers
+        self._program = kcat_command()
 
     def _command(self, *words: str, **settings: str) -> list[str]:
         options = [f"-X{name.replace('__', '.')}={value}" for name, value in settings.items()]
-        return [KCAT or "kcat", "-b", self._servers, *options, *words]
+        return [*self._program, "-b", self._servers, *options, *words]
 
     def _send(self, topic: str, values: Sequence[str], **settings: str) -> None:
         lines = "".join(f"{value}:{value}\n" for value in values)

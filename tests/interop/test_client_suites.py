@@ -11,7 +11,7 @@ import pytest
 
 from tests.client_suites import launcher
 from tests.client_suites.page import kept_path, read_suites
-from tests.harness.kafka_jars import MissingToolError
+from tests.harness.missing_tools import skipped_if_missing
 from tests.kafka_suites.outcomes import PASSED, judge, load, regressions
 
 pytestmark = pytest.mark.interop
@@ -26,10 +26,8 @@ CHOSEN = {
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("file", CHOSEN)
 def test_what_passed_of_kafka_pythons_own_tests_passes(file: str, tmp_path: Path) -> None:
-    try:
+    with skipped_if_missing():
         tests = launcher.run(file, "kraft", tmp_path, timeout_s=300, selected=CHOSEN[file])
-    except MissingToolError as missing:
-        pytest.skip(str(missing))
     judged = judge(tests, read_suites().exclusions)
     recorded = load(kept_path("kraft"))
     assert not regressions(judged, recorded)
@@ -39,7 +37,5 @@ def test_what_passed_of_kafka_pythons_own_tests_passes(file: str, tmp_path: Path
 
 
 def test_every_test_file_of_the_source_distribution_is_listed() -> None:
-    try:
+    with skipped_if_missing():
         assert launcher.files([one.name for one in read_suites().classes]) == []
-    except MissingToolError as missing:
-        pytest.skip(str(missing))

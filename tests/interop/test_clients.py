@@ -6,7 +6,8 @@ what was acknowledged, once each and in order.
 
 CI runs small numbers of records. `make clients` (`CLIENTS=all`) is the full size, with a Kafka
 Streams application and a Connect worker while the controllers change their leader; it runs all
-tests with Apache Kafka's own controllers first. kcat is optional (Debian: apt-get install kcat).
+tests with Apache Kafka's own controllers first. Where kcat is not
+installed, they unpack Debian's package.
 """
 
 from __future__ import annotations
