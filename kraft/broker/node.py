@@ -31,6 +31,7 @@ from kraft.broker.controller_channel import ControllerChannel
 from kraft.broker.group_driver import GroupDriver
 from kraft.broker.group_settings import GroupSettings
 from kraft.broker.groups import OFFSETS_TOPIC
+from kraft.broker.lacking_features import LackingFeatures
 from kraft.broker.lifecycle import BrokerLifecycle, BrokerState
 from kraft.broker.log.log_directory import LogDirectory
 from kraft.broker.log.log_manager import LogManager
@@ -394,6 +395,7 @@ class RunningBroker:
         )
         self.listener.rates.name = "BrokerConnectionRates"
         images.register(self.listener.rates)
+        images.register(LackingFeatures())
         images.register(lifecycle, Phase.HEARTBEATS)
         epoch = await lifecycle.register()
         lifecycle.start()

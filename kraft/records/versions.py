@@ -246,6 +246,15 @@ SUPPORTED_FEATURES: dict[str, tuple[int, int]] = {
 }
 
 
+#: The features that kraft's own broker lacks: what they bring, and the topic that belongs to it.
+LACKED_BY_BROKER: dict[str, tuple[str, str]] = {
+    "group.version": ("groups of KIP-848", "__consumer_offsets"),
+    "share.version": ("share groups", "__share_group_state"),
+    "streams.version": ("groups of Kafka Streams (KIP-1071)", "__consumer_offsets"),
+    "transaction.version": ("transactions", "__transaction_state"),
+}
+
+
 def default_feature_level(name: str, metadata_version: int) -> int:
     """Return the level of a feature in a cluster formatted at ``metadata_version``; 0: off.
 

@@ -26,6 +26,7 @@ from typing import IO, Self
 from kraft.errors import StorageError
 from kraft.metadata.identifiers import random_uuid
 from kraft.metadata.properties import property_line
+from kraft.records.versions import LACKED_BY_BROKER
 from kraft.server.config.loading import ServerConfig
 from kraft.server.disk.directory_lock import DirectoryLock
 from kraft.server.storage.format import FormatRequest, format_storage
@@ -166,6 +167,8 @@ class LocalQuorum:
                 "offsets.topic.replication.factor": replicas,
                 "default.replication.factor": replicas,
             }
+        # A client that finds a feature finalized may use it.
+        features = dict.fromkeys(LACKED_BY_BROKER, 0) if brokers else {}
         for id, port in enumerate(ports, 1):
             node = self._new_node("controller", id, port)
             roles, listeners = "controller", f"{LISTENER}://{LOOPBACK}:{port}"
@@ -178,7 +181,9 @@ class LocalQuorum:
                 node,
                 {"process.roles": roles, "listeners": listeners, **common, **settings},
                 FormatRequest(
-                    cluster_id=cluster_id, initial_controllers=None if is_static else initial
+                    cluster_id=cluster_id,
+                    initial_controllers=None if is_static else initial,
+                    features=features,
                 ),
             )
             self.nodes.append(node)
