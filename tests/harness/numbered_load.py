@@ -11,9 +11,11 @@ librdkafka sends all records without an acknowledgement again, in a new epoch of
 
 from __future__ import annotations
 
+import json
 import threading
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 
 from confluent_kafka import KafkaError, Message, Producer
 
@@ -45,8 +47,14 @@ class NumberedLoad:
             "batch.size": 40_000,
             "reconnect.backoff.max.ms": 500,
             "retry.backoff.max.ms": 500,
+            "statistics.interval.ms": 5000,
         }
-        self._producers = [Producer(config, logger=QUIET) for _ in range(producers)]
+        #: The latest statistics of each producer, as JSON.
+        self._statistics = [""] * producers
+        self._producers = [
+            Producer(config | {"stats_cb": partial(self._note, number)}, logger=QUIET)
+            for number in range(producers)
+        ]
         #: Numbers given out, by producer and partition.
         self._given: Counter[tuple[int, Partition]] = Counter()
         #: The offset of each number, by producer and partition.
@@ -81,14 +89,23 @@ class NumberedLoad:
         """Wait until each producer has an acknowledgement in each partition for a later record."""
         before = dict(self._given)
 
-        def has_progress() -> bool:
+        def late() -> dict[tuple[int, Partition], str]:
             self.check()
-            return all(
-                self.acknowledged[key] and max(self.acknowledged[key]) >= number
+            last = {key: max(self.acknowledged[key], default=-1) for key in before}
+            return {
+                key: f"{last[key]} of {number}"
                 for key, number in before.items()
-            )
+                if last[key] < number
+            }
 
-        eventually(has_progress)
+        try:
+            eventually(late, until=lambda found: not found)
+        except AssertionError as error:
+            states = [_state(text) for text in self._statistics]
+            raise AssertionError(f"no progress: {late()}; the producers: {states}") from error
+
+    def _note(self, number: int, statistics: str) -> None:
+        self._statistics[number] = statistics
 
     def check(self) -> None:
         """Fail if a delivery failed."""
@@ -173,3 +190,19 @@ class NumberedLoad:
             partition: sum(self._given[index, partition] for index in range(len(self._producers)))
             for partition in self._partitions
         }
+
+
+def _state(statistics: str) -> dict[str, object]:
+    """Return of librdkafka's statistics why a producer may wait."""
+    if not statistics:
+        return {}
+    found = json.loads(statistics)
+    names = "state", "outbuf_msg_cnt", "waitresp_cnt", "waitresp_msg_cnt", "req_timeouts", "tx"
+    return {
+        "idempotence": found.get("eos"),
+        "messages": found["msg_cnt"],
+        "brokers": {
+            broker["name"]: {name: broker.get(name) for name in names}
+            for broker in found["brokers"].values()
+        },
+    }
