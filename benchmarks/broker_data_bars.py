@@ -1,4 +1,4 @@
-"""The rows of the suite `broker_data`: kraft's broker beside Apache Kafka's."""
+"""The rows of the suites `broker_data`, kraft's broker beside Apache Kafka's, and `up`."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from benchmarks.conditions import (
     Condition,
     Row,
     at_least,
+    at_most_s,
     at_most_times,
     no_more_cpu,
     no_worse_p99,
@@ -64,4 +65,12 @@ BROKER_DATA_ROWS = (
         share_of_bytes("kafka_broker_memory", 1 / 4),
         note="kraft: resident memory; Kafka: the heap after a full collection",
     ),
+    Row(
+        "kraft up of one combined node, until a produced message is consumed",
+        "up_combined",
+        None,
+        (at_most_s(3),),
+        floor=None,
+    ),
+    Row("the same of 3 controllers and 3 brokers", "up_six", None, (at_most_s(6),), floor=None),
 )
