@@ -25,7 +25,7 @@ def test_the_example_of_the_page_passes(tmp_path: Path) -> None:
         check=False,
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert "3 passed" in ran.stdout
+    assert "4 passed" in ran.stdout
 
 
 def test_the_plugin_imports_nothing_but_pytest() -> None:
