@@ -155,6 +155,10 @@ def test_a_broker_beside_the_active_controller_sees_committed_records_only(
         held.allow(1 << 60)
         await until(lambda: not hosted)
         if is_leadership_lost:
+            driver = nodes.broker(1).quorum.driver
+            assert driver is not None
+            # A leader becomes active when all records before are committed.
+            await until(lambda: held.reached == driver.node.next_append_offset)
             controller.role_changed(RoleChange(Role.LEADER, epoch, 1, is_active=True))
             await until(lambda: deciding.is_active)
 
