@@ -441,5 +441,12 @@ def check_replicas(clients: ClientCluster, topic: str, values: list[str]) -> Non
     assert found[0] == found[1] == found[2]
 
 
+def test_krafts_brokers_name_the_features_that_they_lack(clients: ClientCluster) -> None:
+    for broker in (1, 2):
+        text = clients.cluster.nodes[broker].log.read_text()
+        for feature in ("group.version=1", "transaction.version=2"):
+            assert f"the cluster has {feature}, but this broker has no " in text
+
+
 def test_no_process_logs_a_fault(clients: ClientCluster) -> None:
     clients.check_logs()
