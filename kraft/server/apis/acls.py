@@ -44,7 +44,15 @@ def acl_apis(runner: ControllerRunner) -> Iterator[AnyApi]:
     """Yield the APIs of ACLs."""
     yield _create_acls(runner)
     yield _delete_acls(runner)
-    yield describe_acls_api(lambda: runner.controller.cluster)
+    yield describe_acls_api(lambda: _committed(runner))
+
+
+def _committed(runner: ControllerRunner) -> ReadableMetadata:
+    """Return the published metadata: those of an active controller may be reverted.
+
+    Before the first image a controller has not been active, and all of its metadata are committed.
+    """
+    return runner.publishing.images.image or runner.controller.cluster
 
 
 def _create_acls(runner: ControllerRunner) -> AnyApi:
@@ -101,7 +109,7 @@ def _deleted(result: list[AccessControl] | KraftError) -> DeleteAclsFilterResult
 
 
 def describe_acls_api(metadata: Callable[[], ReadableMetadata]) -> AnyApi:
-    """Return the API DescribeAcls over the present metadata of a controller or broker."""
+    """Return the API DescribeAcls over the committed metadata of a controller or broker."""
 
     async def answer(
         data: DescribeAclsRequestData, context: CallContext

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
+
+import pytest
 
 from kraft.errors import CLUSTER_AUTHORIZATION_FAILED
 from kraft.image.configs import BROKER, GROUP, TOPIC
@@ -148,6 +151,37 @@ def test_acls_are_created_described_and_deleted_in_every_version(
             assert [each.resource_name for each in first.matching_acls] == [f"t{version}"]
             assert (first.error_code, second.error_code) == (0, 42)
         assert not quorum.cluster(1).state.acls
+
+    run_scenario(scenario, quorum)
+
+
+def test_an_acl_that_is_not_committed_is_not_described(
+    run_scenario: RunScenario, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The controller has decided to create it, and reverts that if it loses its leadership."""
+    quorum = Quorum(tmp_path, settings=OPEN)
+
+    async def scenario() -> None:
+        node = await started(quorum)
+        runner = node.controller
+        assert runner is not None
+        commit, reached = runner.committed, [0]
+        monkeypatch.setattr(runner, "committed", reached.append)
+
+        async def described() -> list[str]:
+            wanted = DescribeAclsRequestData(1, None, 1, "User:alice", None, 1, 1)
+            said = await ask(node, DESCRIBE_ACLS, 3, wanted, DescribeAclsResponseData)
+            return [each.resource_name for each in said.resources]
+
+        request = CreateAclsRequestData([acl("t", READ)])
+        creating = asyncio.ensure_future(ask(node, CREATE_ACLS, 3, request, CreateAclsResponseData))
+        await until(lambda: runner.controller.cluster.state.acls)
+        assert await described() == []
+        await until(lambda: reached[-1] >= runner.controller.cluster.next_offset)
+        monkeypatch.setattr(runner, "committed", commit)
+        commit(reached[-1])
+        assert (await creating).results[0].error_code == 0
+        assert await described() == ["t"]
 
     run_scenario(scenario, quorum)
 
