@@ -108,10 +108,9 @@ class _Fetching:
         self._context = context
         self._is_by_id = context.version >= _FIRST_BY_ID
         self._max_bytes = max_bytes
-        self._image = broker.image()
-        self._topics = ImageTopics(self._image.table)
+        self._topics = ImageTopics(broker.image().table)
         self._access = TopicAccess(context, AclOperation.READ)
-        #: The leaders that the response names, if it names any.
+        #: The leaders that the present response names, if it names any.
         self._hints: LeaderHints | None = None
         self._pace = Pace()
         #: Topics by id, as far as the request or response names them.
@@ -150,6 +149,7 @@ class _Fetching:
 
     def _response(self, fetched: BrokerFetchResponse) -> FetchResponseData:
         response = FetchResponseData(error_code=fetched.error)
+        self._hints = None
         if self._context.version >= _FIRST_WITH_SESSIONS:
             response.session_id = fetched.session_id
         for each in fetched.partitions:
@@ -276,7 +276,8 @@ class _Fetching:
                 and self._context.version >= _FIRST_WITH_LEADERS
             ):
                 if self._hints is None:
-                    self._hints = LeaderHints(self._image, self._context.listener)
+                    # Of the present metadata: the leader may have changed while this waited.
+                    self._hints = LeaderHints(self._broker.image(), self._context.listener)
                 failed.current_leader = self._hints.leader_of(id)
             return failed
         diverging = fetched.diverging_epoch

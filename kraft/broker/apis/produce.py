@@ -118,8 +118,7 @@ class _Producing:
         self._broker = broker
         self._data = data
         self._context = context
-        self._image = broker.image()
-        self._topics = ImageTopics(self._image.table)
+        self._topics = ImageTopics(broker.image().table)
         self._access = TopicAccess(context, AclOperation.WRITE)
         self._pace = Pace()
         #: The valid batches, and the response of each one's partition.
@@ -218,7 +217,8 @@ class _Producing:
                 partition.error_message = outcome.message or error_name(outcome.error)
                 names_leaders = self._context.version >= _FIRST_WITH_LEADERS
                 if outcome.error == NOT_LEADER_OR_FOLLOWER and names_leaders:
-                    hints = hints or LeaderHints(self._image, self._context.listener)
+                    # Of the present metadata: the leader may have changed while this waited.
+                    hints = hints or LeaderHints(self._broker.image(), self._context.listener)
                     partition.current_leader = hints.leader_of(id)
             if self._pace.is_over:
                 await self._pace.rest()

@@ -31,7 +31,7 @@ from kraft.protocol.fetch import (
 )
 from kraft.records import Uuid
 from kraft.security.controller_apis import CLUSTER_NAME
-from tests.harness.data_brokers import DataBroker, DataCluster
+from tests.harness.data_brokers import DataBroker, DataCluster, until
 from tests.harness.data_requests import (
     ALICE,
     allowing,
@@ -284,6 +284,22 @@ def test_followers_need_cluster_action(tmp_path: Path) -> None:
         assert denied.error_code == TOPIC_AUTHORIZATION_FAILED
 
     run(tmp_path, scenario, 1, 2, authorizer=authorizer)
+
+
+def test_a_leader_that_is_replaced_names_the_new_one_to_waiting_consumers(tmp_path: Path) -> None:
+    async def scenario(cluster: DataCluster) -> None:
+        topic_id = await cluster.create("t", [1, 2])
+        request = fetch_request("t", topic_id=topic_id, epoch=0, max_wait_ms=60_000)
+        waiting = asyncio.ensure_future(ask(cluster[1], request))
+        await until(lambda: cluster[1].manager.fetches.waiting.count > 0)
+        cluster.fence(1)
+        response = await waiting
+        (fetched,) = response.responses[0].partitions
+        assert fetched.error_code == FENCED_LEADER_EPOCH
+        assert (fetched.current_leader.leader_id, fetched.current_leader.leader_epoch) == (2, 1)
+        assert [node.host for node in response.node_endpoints] == ["host-2"]
+
+    run(tmp_path, scenario, 1, 2)
 
 
 def test_a_wrong_broker_names_the_leader(tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ from kraft.protocol.produce import (
     TopicProduceData,
 )
 from kraft.records import Uuid
-from tests.harness.data_brokers import DataCluster
+from tests.harness.data_brokers import DataCluster, until
 from tests.harness.data_requests import ALICE, allowing, batch, produce, run
 from tests.harness.produced_batches import HOUR_MS, NOW_MS, TRANSACTIONAL
 
@@ -263,5 +263,26 @@ def test_a_follower_names_the_leader(tmp_path: Path) -> None:
             assert (answer.current_leader.leader_id, answer.current_leader.leader_epoch) == (2, 0)
             (node,) = response.node_endpoints
             assert (node.node_id, node.host, node.port) == (2, "host-2", 9092)
+
+    run(tmp_path, scenario, 1, 2)
+
+
+def test_a_leader_that_is_replaced_names_the_new_one_to_waiting_producers(tmp_path: Path) -> None:
+    """KafkaApis.getCurrentLeader: the leader of the time of the answer, not of the request."""
+
+    async def scenario(cluster: DataCluster) -> None:
+        topic_id = await cluster.create("t", [1, 2])
+        cluster.links.silent.add((2, 1))
+        data = TopicProduceData("t", topic_id, [PartitionProduceData(0, batch())])
+        request = ProduceRequestData(None, -1, 60_000, [data])
+        waiting = asyncio.ensure_future(cluster[1].ask(PRODUCE, request, ProduceResponseData))
+        await until(lambda: cluster[1].partition(cluster[1].id_of("t")).local_log.end_offset == 1)
+        assert not waiting.done()
+        cluster.fence(1)
+        response = await waiting
+        (answer,) = response.responses[0].partition_responses
+        assert answer.error_code == NOT_LEADER_OR_FOLLOWER
+        assert (answer.current_leader.leader_id, answer.current_leader.leader_epoch) == (2, 1)
+        assert [node.host for node in response.node_endpoints] == ["host-2"]
 
     run(tmp_path, scenario, 1, 2)
