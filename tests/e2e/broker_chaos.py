@@ -24,8 +24,9 @@ from kraft.broker.log.checkpoint_files import CLEAN_SHUTDOWN
 from kraft.errors import KraftError
 from kraft.live.metadata import LiveMetadata
 from kraft.testing.cluster import QuorumForTests
+from tests.harness.commands import eventually
 from tests.harness.confluent_records import QUIET, consumed
-from tests.harness.numbered_load import NumberedLoad, Partition
+from tests.harness.numbered_load import MisdirectedProducerError, NumberedLoad, Partition
 
 CONTROLLERS = BROKERS = 3
 SESSION_S = 3.0
@@ -34,6 +35,8 @@ OFFSETS_PARTITIONS = 4
 #: takes seconds to sync.
 RECOVERY_S = 180.0
 _LOOK_S = 0.05
+#: How often leaders change after one fault for producers that ask the wrong broker.
+_MOST_MISDIRECTIONS = 6
 SETTINGS = {
     "broker.session.timeout.ms": f"{SESSION_S * 1000:.0f}",
     "broker.heartbeat.interval.ms": "500",
@@ -218,7 +221,39 @@ class BrokerChaos:
             self.load.check()
             assert time.monotonic() < deadline, f"{problem} after {RECOVERY_S:.0f} s"
             time.sleep(_LOOK_S)
+        self.await_progress()
+
+    def await_progress(self) -> None:
+        """Wait until the producers make progress in all partitions.
+
+        A partition that a producer of librdkafka asks the wrong broker for gets another leader.
+        """
+        for _ in range(_MOST_MISDIRECTIONS):
+            try:
+                self.load.await_progress()
+            except MisdirectedProducerError as error:
+                print(error)
+                first = error.found[0]
+                self._replace_leader(first.partition, first.leader)
+            else:
+                return
         self.load.await_progress()
+
+    def _replace_leader(self, partition: Partition, leader: int) -> None:
+        """Pause a partition's leader until another broker leads, or none."""
+
+        def is_leader() -> bool:
+            # No controller may lead at present.
+            with suppress(KraftError):
+                self._live.poll()
+            return self._live.partitions.find(*partition).leader == leader
+
+        if is_leader():
+            self._cluster.pause(leader)
+            try:
+                eventually(is_leader, until=lambda leads: not leads)
+            finally:
+                self._cluster.resume(leader)
 
     # -- the end
 

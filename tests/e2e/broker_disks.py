@@ -172,7 +172,7 @@ class DiskChaos(BrokerChaos):
     def _go_on_without_directory(self, id: int, failed: Path) -> None:
         """Wait until the directory is offline and its leaders have moved; restart the broker."""
         eventually(lambda: _OFFLINE in node_log(self._cluster, id))
-        self.load.await_progress()
+        self.await_progress()
         assert self._cluster.is_running(id), self._log(id)[-3000:]
         assert self._log(id).count(_OFFLINE) == 1
         self._last(0, 2)
@@ -207,7 +207,7 @@ class DiskChaos(BrokerChaos):
         assert code == 1, text[-3000:]
         assert text.count("this node stops") == 1
         assert reason in text
-        self.load.await_progress()
+        self.await_progress()
         self._last(0, 2)
         # The reason of the end.
         self._start_again(id, tracebacks=1)

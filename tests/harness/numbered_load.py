@@ -7,6 +7,11 @@ that were acknowledged.
 One exception is Kafka's: a broker that restarts knows only the last batch of each producer before
 its latest snapshot. An earlier batch that is sent again is out of sequence then. After this error
 librdkafka sends all records without an acknowledgement again, in a new epoch of the producer.
+
+librdkafka may send the records of a partition to a broker that does not lead it, for ever, although
+it knows the leader: if the leader changes, and changes back before the partition has left the
+first broker (its issue 4976, its pull request 5593; in 2.16 and before). Its statistics name both
+brokers. `MisdirectedProducerError` reports such partitions; they go on when their leader changes.
 """
 
 from __future__ import annotations
@@ -16,6 +21,7 @@ import threading
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
+from typing import NamedTuple
 
 from confluent_kafka import KafkaError, Message, Producer
 
@@ -28,6 +34,25 @@ _DELIVERY_TIMEOUT_MS = 300_000
 _VALUE_SIZE = 200
 _MOST_WAITING = 20_000
 _EVERY_S = 0.01
+#: Of a record whose answer was lost: a later one was acknowledged, which cannot be without it.
+UNKNOWN_OFFSET = -1
+
+
+class Misdirection(NamedTuple):
+    """A partition whose records ``producer`` sends to ``broker``, and the leader that it knows."""
+
+    producer: int
+    partition: Partition
+    broker: int
+    leader: int
+
+
+class MisdirectedProducerError(AssertionError):
+    """A producer sends records to a broker of which it knows that it does not lead."""
+
+    def __init__(self, found: Collection[Misdirection]) -> None:
+        super().__init__(f"librdkafka sends records to other brokers than the leaders: {found}")
+        self.found = sorted(found)
 
 
 class NumberedLoad:
@@ -51,13 +76,16 @@ class NumberedLoad:
         }
         #: The latest statistics of each producer, as JSON.
         self._statistics = [""] * producers
+        #: By producer: what its latest statistics show, and what the last two of them show.
+        self._misdirected: list[set[Misdirection]] = [set() for _ in range(producers)]
+        self._stays_misdirected: list[set[Misdirection]] = [set() for _ in range(producers)]
         self._producers = [
             Producer(config | {"stats_cb": partial(self._note, number)}, logger=QUIET)
             for number in range(producers)
         ]
         #: Numbers given out, by producer and partition.
         self._given: Counter[tuple[int, Partition]] = Counter()
-        #: The offset of each number, by producer and partition.
+        #: The offset of each number, by producer and partition, or `UNKNOWN_OFFSET`.
         self.acknowledged: defaultdict[tuple[int, Partition], dict[int, int]]
         self.acknowledged = defaultdict(dict)
         self._failed: list[str] = []
@@ -86,11 +114,15 @@ class NumberedLoad:
         }
 
     def await_progress(self) -> None:
-        """Wait until each producer has an acknowledgement in each partition for a later record."""
+        """Wait until each producer has an acknowledgement in each partition for a later record.
+
+        Raises MisdirectedProducerError if a producer waits for itself.
+        """
         before = dict(self._given)
 
         def late() -> dict[tuple[int, Partition], str]:
             self.check()
+            self._check_directions()
             last = {key: max(self.acknowledged[key], default=-1) for key in before}
             return {
                 key: f"{last[key]} of {number}"
@@ -100,12 +132,25 @@ class NumberedLoad:
 
         try:
             eventually(late, until=lambda found: not found)
+        except MisdirectedProducerError:
+            raise
         except AssertionError as error:
             states = [_state(text) for text in self._statistics]
             raise AssertionError(f"no progress: {late()}; the producers: {states}") from error
 
     def _note(self, number: int, statistics: str) -> None:
         self._statistics[number] = statistics
+        found = misdirected(number, statistics)
+        self._stays_misdirected[number] = found & self._misdirected[number]
+        self._misdirected[number] = found
+
+    def _check_directions(self) -> None:
+        """Report partitions that two statistics in turn show at another broker than the leader."""
+        found = set().union(*self._stays_misdirected)
+        if found:
+            for shown in (*self._misdirected, *self._stays_misdirected):
+                shown.clear()
+            raise MisdirectedProducerError(found)
 
     def check(self) -> None:
         """Fail if a delivery failed."""
@@ -135,10 +180,10 @@ class NumberedLoad:
 
         def delivered(error: KafkaError | None, message: Message) -> None:
             offset = message.offset()
-            if error is not None or offset is None:
+            if error is not None:
                 self._failed.append(f"record {number} of {key}: {error}")
             else:
-                self.acknowledged[key][number] = offset
+                self.acknowledged[key][number] = UNKNOWN_OFFSET if offset is None else offset
 
         value = f"{index} {number} ".encode().ljust(_VALUE_SIZE, b".")
         try:
@@ -170,7 +215,7 @@ class NumberedLoad:
             wrong = [
                 (each, offset, offsets.get(each))
                 for each, offset in self.acknowledged[key].items()
-                if offsets.get(each) != offset
+                if each not in offsets or offset not in (UNKNOWN_OFFSET, offsets[each])
             ]
             assert not wrong, f"{key}: (number, acknowledged offset, found at) {wrong[:10]}"
             expected = 0
@@ -190,6 +235,21 @@ class NumberedLoad:
             partition: sum(self._given[index, partition] for index in range(len(self._producers)))
             for partition in self._partitions
         }
+
+
+def misdirected(producer: int, statistics: str) -> set[Misdirection]:
+    """Return the partitions that statistics of librdkafka show at another broker than the leader.
+
+    A partition that moves to a new leader is among them for a moment.
+    """
+    return {
+        Misdirection(producer, (topic, partition["partition"]), broker, leader)
+        for topic, state in json.loads(statistics)["topics"].items()
+        for partition in state["partitions"].values()
+        if (broker := partition["broker"]) >= 0
+        and (leader := partition["leader"]) >= 0
+        and broker != leader
+    }
 
 
 def _state(statistics: str) -> dict[str, object]:
