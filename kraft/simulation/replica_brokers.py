@@ -6,7 +6,8 @@ the faulty network, and loses it when its process ends. A driver's rule that a r
 too: the replica manager gets its first metadata when they contain this incarnation's registration.
 Before that they may show this broker as the leader of an earlier life.
 
-`replica_checks` checks each step; `replica_scenario` starts and kills the brokers.
+`replica_checks` checks each step, and `answered_requests` that each request is answered;
+`replica_scenario` starts and kills the brokers.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from kraft.controller.topics.isr_changes import IsrChange
 from kraft.errors import KraftError, NotControllerError
 from kraft.image.publishing import Image, ImageDelta, ImagePublishing, Phase
 from kraft.records import Uuid
+from kraft.simulation.answered_requests import AnsweredManager
 from kraft.simulation.batch_tree import Violation
 from kraft.simulation.brokers import SimulatedBroker
 from kraft.simulation.environment import ControllerApi, Environment, Finder, OnAnswer
@@ -83,7 +85,7 @@ class ReplicaBroker(SimulatedBroker):
             cluster.random, lambda partition, epoch: checks.leader_appends(id, partition, epoch)
         )
         self.paused_until = 0.0
-        self.manager: ReplicaManager | None = None
+        self.manager: AnsweredManager | None = None
         self._images: ImagePublishing | None = None
         #: High watermark and led epoch of each partition after the last event.
         self._seen: dict[PartitionId, tuple[int, int]] = {}
@@ -214,7 +216,7 @@ class ReplicaBroker(SimulatedBroker):
             return
         if self._images is None:
             self._images = ImagePublishing(self.view, self._failed)
-            self.manager = ReplicaManager(
+            self.manager = AnsweredManager(
                 self.id,
                 self.store,
                 SimulatedTopics(self.cluster.settings.decisions.min_insync_replicas),
@@ -268,7 +270,9 @@ class ReplicaBroker(SimulatedBroker):
         output = manager.take_output(cluster.now)
         for answer in output.answers:
             assert callable(answer.token)
+            manager.answered(answer.token)
             answer.token(answer.response)
+        manager.check(cluster.now, self.paused_until)
         for fetch in output.fetches:
             self._send_fetch(fetch)
         for query in output.queries:

@@ -7,7 +7,8 @@ one_leader_an_epoch_accepts_writes, a_clean_leader_has_all_committed,
 replicas_are_equal_below_the_high_watermark, a_new_isr_member_has_all_committed,
 acknowledged_is_committed, committed_in_the_order_of_the_producer,
 consumers_read_only_committed, the_end_never_goes_back_for_consumers,
-the_high_watermark_never_goes_back, the_high_watermark_is_within_the_log.
+the_high_watermark_never_goes_back, the_high_watermark_is_within_the_log. `answered_requests` has
+that of the requests.
 
 A partition starts over (its ``generation`` grows) where Kafka may lose committed records: after an
 unclean election, and when a broker leads that lost committed records itself, in a power failure or

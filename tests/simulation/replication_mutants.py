@@ -18,6 +18,7 @@ import pytest
 from kraft._core.log.epoch_cache import EpochEndOffset
 from kraft.broker.replication import replica_fetching
 from kraft.broker.replication.broker_liveness import BrokerLiveness
+from kraft.broker.replication.delayed_requests import WaitingProduce
 from kraft.broker.replication.fetch_sessions import BrokerFetchSession, IncrementalFetch
 from kraft.broker.replication.isr_changes import IsrChangeQueue
 from kraft.broker.replication.leader_fetcher import LeaderFetcher
@@ -26,7 +27,7 @@ from kraft.broker.replication.leadership import (
     FollowerProgress,
     PartitionLeadership,
 )
-from kraft.broker.replication.messages import NO_EPOCH, FetchedPartition
+from kraft.broker.replication.messages import NO_EPOCH, FetchedPartition, PartitionId
 from kraft.broker.replication.partition import HostedPartition
 from kraft.broker.replication.ports import ReplicatedLog
 from kraft.broker.replication.replica_fetching import ReplicaFetching
@@ -394,6 +395,43 @@ def waiting_requests_have_no_deadline() -> None:
     WaitingOperations.expire = lambda self, now_ms: None  # type: ignore[method-assign]
 
 
+@mutant
+def requests_of_offline_partitions_are_forgotten() -> None:
+    """A Produce that waits for a partition is never answered if its directory fails."""
+    take_offline = HostedPartition.take_offline
+    changed = WaitingOperations.changed
+    offline: set[PartitionId] = set()
+
+    def noting(self: HostedPartition) -> None:
+        take_offline(self)
+        offline.add(self.id)
+
+    def forgetful(self: WaitingOperations, partition: PartitionId, now_ms: float) -> None:
+        if partition in offline:
+            for operation in self._watchers.pop(partition, {}).values():
+                operation.is_ended = True
+        else:
+            changed(self, partition, now_ms)
+
+    HostedPartition.take_offline = noting  # type: ignore[method-assign]
+    WaitingOperations.changed = forgetful  # type: ignore[method-assign]
+
+
+@mutant
+def produces_are_answered_again_at_their_deadline() -> None:
+    """A Produce that is satisfied stays among those that wait."""
+
+    def repeated(self: WaitingOperations, partition: PartitionId, now_ms: float) -> None:
+        for operation in list(self._watchers.get(partition, {}).values()):
+            if not operation.is_ended and operation.is_satisfied(partition):
+                if isinstance(operation, WaitingProduce):
+                    operation.end(now_ms)
+                else:
+                    self._end(operation, now_ms)
+
+    WaitingOperations.changed = repeated  # type: ignore[method-assign]
+
+
 # -- sessions and fetchers
 
 
@@ -512,7 +550,6 @@ REPLICATION_SHOWN_BY_TESTS = frozenset(
         "old_metadata_is_applied",
         "the_isr_shrinks_before_the_controller_agrees",
         "waiting_requests_do_not_see_new_roles",
-        "waiting_requests_have_no_deadline",
     )
 )
 _TESTS = Path(__file__).resolve().parents[1] / "unit" / "broker" / "replication"
