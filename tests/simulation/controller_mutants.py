@@ -246,7 +246,13 @@ def sessions_of_the_last_leadership_are_kept() -> None:
 @mutant
 def heartbeats_wait_behind_other_operations() -> None:
     """KAFKA-15019: with a long queue, healthy brokers were fenced."""
-    EventQueue.append_heartbeat = EventQueue.append  # type: ignore[method-assign, assignment]
+
+    def append_last(
+        self: EventQueue[Any], event: Any, broker_id: int, now_ms: float, *, deadline_ms: float
+    ) -> None:
+        self.append(event, now_ms, deadline_ms=deadline_ms)
+
+    EventQueue.append_heartbeat = append_last  # type: ignore[method-assign]
 
 
 @mutant
@@ -265,7 +271,8 @@ def a_heartbeat_counts_only_when_it_is_decided() -> None:
 
         operation.applied = late
         if self._accepts(operation):
-            self.queue.append_heartbeat(operation, now_ms, deadline_ms=operation.deadline_ms)
+            deadline_ms = operation.deadline_ms
+            self.queue.append_heartbeat(operation, broker_id, now_ms, deadline_ms=deadline_ms)
         return self._take_output(now_ms)
 
     QuorumController.submit_heartbeat = submit  # type: ignore[method-assign]

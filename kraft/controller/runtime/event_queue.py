@@ -27,12 +27,16 @@ _NEVER = float("inf")
 
 @dataclass(slots=True)
 class QueuedEvent(Generic[E]):
-    """An event, the time at which it was queued (or was due), and its deadline."""
+    """An event, the time at which it was queued (or was due), and its deadline.
+
+    ``broker_id`` is the broker of a heartbeat, else None.
+    """
 
     event: E
     since_ms: float
     deadline_ms: float = _NEVER
     is_taken: bool = False
+    broker_id: int | None = None
 
 
 @dataclass(slots=True)
@@ -71,6 +75,9 @@ class EventQueue(Generic[E]):
         self._held: deque[QueuedEvent[E]] = deque()
         self._front: deque[QueuedEvent[E]] = deque()
         self._others: deque[QueuedEvent[E]] = deque()
+        #: How many heartbeats of each broker wait, held ones included; brokers without one are left
+        #: out.
+        self._heartbeat_counts: dict[int, int] = {}
         #: Timers: (due time, order of arrival, tag). An entry is stale if its tag has another time
         #: in `_due`.
         self._timers: list[tuple[float, int, str]] = []
@@ -82,9 +89,14 @@ class EventQueue(Generic[E]):
         """Queue the event after all others of its kind."""
         self._others.append(self._waiting(event, now_ms, deadline_ms))
 
-    def append_heartbeat(self, event: E, now_ms: float, *, deadline_ms: float = _NEVER) -> None:
-        """Queue the event before everything but earlier heartbeats."""
-        self._heartbeats.append(self._waiting(event, now_ms, deadline_ms))
+    def append_heartbeat(
+        self, event: E, broker_id: int, now_ms: float, *, deadline_ms: float = _NEVER
+    ) -> None:
+        """Queue a broker's heartbeat before everything but earlier heartbeats."""
+        waiting = self._waiting(event, now_ms, deadline_ms)
+        waiting.broker_id = broker_id
+        self._count_heartbeat(waiting, 1)
+        self._heartbeats.append(waiting)
 
     def prepend(self, event: E, now_ms: float, *, deadline_ms: float = _NEVER) -> None:
         """Queue the event before everything but heartbeats."""
@@ -94,6 +106,7 @@ class EventQueue(Generic[E]):
         """Put back an event that was taken but may not run yet; `release_held` queues it again."""
         assert waiting.is_taken
         waiting.is_taken = False
+        self._count_heartbeat(waiting, 1)
         self._held.append(waiting)
         self._note_deadline(waiting)
 
@@ -120,15 +133,16 @@ class EventQueue(Generic[E]):
             waiting = heapq.heappop(self._deadlines)[2]
             if not waiting.is_taken:
                 waiting.is_taken = True
+                self._count_heartbeat(waiting, -1)
                 yield waiting
 
     def take_heartbeat(self) -> QueuedEvent[E] | None:
         """Take the next heartbeat; for times when no other event may run."""
-        return _first(self._heartbeats)
+        return self._first(self._heartbeats)
 
     def take(self, now_ms: float) -> QueuedEvent[E] | None:
         """Take the next event; None if there is none. Expired events are skipped."""
-        waiting = _first(self._heartbeats) or _first(self._front)
+        waiting = self._first(self._heartbeats) or self._first(self._front)
         if waiting is not None:
             return waiting
         while self._timers and self._timers[0][0] <= now_ms:
@@ -137,20 +151,20 @@ class EventQueue(Generic[E]):
             if due is not None and due[:2] == (at_ms, order):
                 del self._due[tag]
                 return QueuedEvent(due[2](), at_ms, is_taken=True)
-        return _first(self._others)
+        return self._first(self._others)
 
     def take_all(self) -> Iterator[QueuedEvent[E]]:
         """Remove and return all queued events, heartbeats first; clears the timers too."""
         self._due.clear()
         self._timers.clear()
         for lane in (self._held, self._heartbeats, self._front, self._others):
-            while (waiting := _first(lane)) is not None:
+            while (waiting := self._first(lane)) is not None:
                 yield waiting
         self._deadlines.clear()
 
-    def has_heartbeats(self, *, held: bool = False) -> bool:
-        """Return whether heartbeats are queued, or with ``held`` whether any event is held."""
-        return _has_events(self._heartbeats) or (held and _has_events(self._held))
+    def has_heartbeat(self, broker_id: int) -> bool:
+        """Return whether a heartbeat of this broker is queued or held."""
+        return broker_id in self._heartbeat_counts
 
     def wake_at_ms(self) -> float:
         """Return the time of the next event; minus infinity if one is ready now."""
@@ -183,19 +197,30 @@ class EventQueue(Generic[E]):
         self._note_deadline(waiting)
         return waiting
 
+    def _first(self, lane: deque[QueuedEvent[E]]) -> QueuedEvent[E] | None:
+        while lane:
+            waiting = lane.popleft()
+            if not waiting.is_taken:
+                waiting.is_taken = True
+                self._count_heartbeat(waiting, -1)
+                return waiting
+        return None
+
+    def _count_heartbeat(self, waiting: QueuedEvent[E], change: int) -> None:
+        """Count an event that begins or ceases to wait, if it is a broker's heartbeat."""
+        id = waiting.broker_id
+        if id is None:
+            return
+        count = self._heartbeat_counts.get(id, 0) + change
+        if count:
+            self._heartbeat_counts[id] = count
+        else:
+            del self._heartbeat_counts[id]
+
     def _note_deadline(self, waiting: QueuedEvent[E]) -> None:
         if waiting.deadline_ms < _NEVER:
             entry = (waiting.deadline_ms, next(self._order), waiting)
             heapq.heappush(self._deadlines, entry)
-
-
-def _first(lane: deque[QueuedEvent[E]]) -> QueuedEvent[E] | None:
-    while lane:
-        waiting = lane.popleft()
-        if not waiting.is_taken:
-            waiting.is_taken = True
-            return waiting
-    return None
 
 
 def _has_events(lane: deque[QueuedEvent[E]]) -> bool:

@@ -195,7 +195,8 @@ class QuorumController:
         if self._accepts(operation):
             response = self.answer_unchanged(operation, broker_id, broker_epoch, now_ms)
             if response is None:
-                self.queue.append_heartbeat(operation, now_ms, deadline_ms=operation.deadline_ms)
+                deadline_ms = operation.deadline_ms
+                self.queue.append_heartbeat(operation, broker_id, now_ms, deadline_ms=deadline_ms)
             else:
                 self._output.answers.append(Answer(operation.token, response))
         return self._take_output(now_ms)
@@ -206,18 +207,21 @@ class QuorumController:
         """Renew the session; return the response to a heartbeat that changes nothing, else None.
 
         It is the response of `submit_heartbeat`, without the queue. None: `submit_heartbeat` is
-        needed, since the heartbeat may write records, other heartbeats wait before it, or the
+        needed, since the heartbeat may write records, an earlier one of its broker waits, or the
         decision would see records that are not committed. Does nothing on a standby.
+
+        Heartbeats of other brokers may wait meanwhile: they change nothing that the response
+        depends on. A thousand brokers that return each take a turn of the controller to be
+        unfenced, and the heartbeats of all others would expire behind them.
         """
         if self.epoch < 0:
             return None
         self.sessions.touch(broker_id, broker_epoch, now_ms)
-        context, queue = self.context, self.queue
+        context = self.context
         if (
             operation.unchanged is None
             or not self._is_all_committed(operation.reads_broker)
-            # During a transaction held events wait for its end, and other heartbeats do not.
-            or queue.has_heartbeats(held=self._transaction is None)
+            or self.queue.has_heartbeat(broker_id)
         ):
             return None
         response = operation.unchanged(context)

@@ -18,8 +18,8 @@ def test_heartbeats_come_first_and_the_others_in_order() -> None:
     queue.append("create", 0)
     queue.append("delete", 1)
     queue.prepend("rest of create", 2)
-    queue.append_heartbeat("heartbeat of 1", 3)
-    queue.append_heartbeat("heartbeat of 2", 4)
+    queue.append_heartbeat("heartbeat of 1", 1, 3)
+    queue.append_heartbeat("heartbeat of 2", 2, 4)
     assert taken(queue) == [
         "heartbeat of 1",
         "heartbeat of 2",
@@ -75,17 +75,17 @@ def test_an_expired_event_is_returned_and_never_run() -> None:
 
 def test_released_events_come_first_and_can_expire_while_held() -> None:
     queue: EventQueue[str] = EventQueue()
-    queue.append_heartbeat("first", 0, deadline_ms=50)
-    queue.append_heartbeat("second", 0)
+    queue.append_heartbeat("first", 1, 0, deadline_ms=50)
+    queue.append_heartbeat("second", 2, 0)
     for _ in range(2):
         waiting = queue.take_heartbeat()
         assert waiting is not None
         queue.hold(waiting)
-    queue.append_heartbeat("third", 1)
+    queue.append_heartbeat("third", 3, 1)
     assert len(queue) == 3
     assert taken(queue) == ["third"]
     assert [late.event for late in queue.take_expired(60)] == ["first"]
-    queue.append_heartbeat("fourth", 2)
+    queue.append_heartbeat("fourth", 4, 2)
     queue.release_held()
     assert taken(queue) == ["second", "fourth"]
 
@@ -93,12 +93,31 @@ def test_released_events_come_first_and_can_expire_while_held() -> None:
 def test_heartbeats_can_be_taken_alone() -> None:
     queue: EventQueue[str] = EventQueue()
     queue.append("create", 0)
-    queue.append_heartbeat("heartbeat", 0)
+    queue.append_heartbeat("heartbeat", 1, 0)
     waiting = queue.take_heartbeat()
     assert waiting is not None
     assert waiting.event == "heartbeat"
     assert queue.take_heartbeat() is None
     assert len(queue) == 1
+
+
+def test_the_queue_knows_whose_heartbeats_wait() -> None:
+    queue: EventQueue[str] = EventQueue()
+    assert not queue.has_heartbeat(1)
+    queue.append_heartbeat("of the old connection", 1, 0, deadline_ms=50)
+    queue.append_heartbeat("of the new one", 1, 1)
+    queue.append_heartbeat("of 2", 2, 1)
+    waiting = queue.take_heartbeat()
+    assert waiting is not None
+    assert queue.has_heartbeat(1), "the second one waits"
+    queue.hold(waiting)
+    assert queue.take_heartbeat() is not None
+    assert queue.has_heartbeat(1), "the first one is held"
+    assert [late.event for late in queue.take_expired(60)] == ["of the old connection"]
+    assert not queue.has_heartbeat(1)
+    assert queue.has_heartbeat(2)
+    assert [waiting.event for waiting in queue.take_all()] == ["of 2"]
+    assert not queue.has_heartbeat(2)
 
 
 def test_wake_at_is_the_earliest_timer_or_deadline() -> None:
@@ -115,7 +134,7 @@ def test_wake_at_is_the_earliest_timer_or_deadline() -> None:
 def test_take_all_empties_the_queue() -> None:
     queue: EventQueue[str] = EventQueue()
     queue.append("create", 0)
-    queue.append_heartbeat("heartbeat", 0)
+    queue.append_heartbeat("heartbeat", 1, 0)
     queue.schedule("balance", 1, lambda: "balance")
     assert [waiting.event for waiting in queue.take_all()] == ["heartbeat", "create"]
     assert len(queue) == 0
@@ -145,10 +164,10 @@ def test_a_histogram_has_the_maximum_and_bounds_percentiles() -> None:
 def test_held_events_keep_their_order() -> None:
     queue: EventQueue[str] = EventQueue()
     for event in ("first", "second", "third"):
-        queue.append_heartbeat(event, 0)
+        queue.append_heartbeat(event, 1, 0)
         waiting = queue.take_heartbeat()
         assert waiting is not None
         queue.hold(waiting)
-    queue.append_heartbeat("later", 1)
+    queue.append_heartbeat("later", 1, 1)
     queue.release_held()
     assert taken(queue) == ["first", "second", "third", "later"]

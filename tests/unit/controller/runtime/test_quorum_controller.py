@@ -259,17 +259,28 @@ def test_a_heartbeat_that_changes_nothing_is_answered_without_the_queue() -> Non
 
 def test_a_heartbeat_waits_behind_earlier_ones_and_for_records_of_its_broker() -> None:
     log = leading(3)
-    leaving, beat = log.heartbeat(2, wants_fence=True), log.heartbeat(1)
+    leaving, beat = log.heartbeat(2, wants_fence=True), log.heartbeat(2, wants_fence=True)
     assert not {leaving, beat} & log.answers.keys()
     log.run()
-    later, again = log.heartbeat(1), log.heartbeat(2, wants_fence=True)
-    assert not log.response(beat).is_fenced
-    assert not log.response(later).is_fenced, "it is answered on arrival"
+    again = log.heartbeat(2, wants_fence=True)
     log.run()
-    assert not {leaving, again} & log.answers.keys(), "the fencing is not committed yet"
+    assert not {leaving, beat, again} & log.answers.keys(), "the fencing is not committed yet"
     log.commit()
     assert log.response(leaving).is_fenced
+    assert log.response(beat).is_fenced
     assert log.response(again).is_fenced
+
+
+def test_a_heartbeat_that_changes_nothing_overtakes_those_of_other_brokers() -> None:
+    """A thousand brokers that return are unfenced one after the other. The heartbeats of all others
+    waited behind them, and expired after a second.
+    """
+    log = leading(3)
+    leaving, beat = log.heartbeat(2, wants_fence=True), log.heartbeat(1)
+    assert not log.response(beat).is_fenced, "it is answered on arrival"
+    assert leaving not in log.answers
+    log.settle()
+    assert log.response(leaving).is_fenced
 
 
 def test_a_heartbeat_does_not_overtake_those_that_a_transaction_held() -> None:
