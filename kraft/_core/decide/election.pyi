@@ -116,10 +116,14 @@ class ElectionContext(ElectionRules):
         Returns the number of records.
         """
 
-    def elect_leaderless(self, builder: BatchBuilder, unfenced: int | None = None) -> int:
-        """Hold an election for every partition without a leader; return the number of records.
+    def elect_leaderless(
+        self, builder: BatchBuilder, unfenced: int, rows: ArrayLike | None = None
+    ) -> bool:
+        """Hold an election for every partition without a leader, or for those among ``rows``.
 
-        The broker ``unfenced`` may lead although its registration is still fenced.
+        The broker ``unfenced`` may lead although its registration is still fenced. Returns whether
+        an election for ``rows`` changes nothing after this one, as long as no other broker becomes
+        active: each row without a leader has no active replica that may be elected.
         """
 
     @overload

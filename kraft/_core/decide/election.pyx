@@ -40,11 +40,10 @@ cdef enum:
 
 # The operation of visit_rows on each row.
 cdef enum Visit:
-    VISIT_LEADERLESS = 0        # an election as the topic allows it
-    VISIT_PREFERRED = 1
-    VISIT_UNCLEAN = 2           # an unclean election, whatever the topic says
-    VISIT_UNCLEAN_ALLOWED = 3   # an unclean election where the topic allows it
-    VISIT_EXPAND = 4
+    VISIT_PREFERRED = 0
+    VISIT_UNCLEAN = 1           # an unclean election, whatever the topic says
+    VISIT_UNCLEAN_ALLOWED = 2   # an unclean election where the topic allows it
+    VISIT_EXPAND = 3
 
 
 cdef class ElectionContext(ElectionRules):
@@ -401,8 +400,6 @@ cdef class ElectionContext(ElectionRules):
                     is_unclean = kind == VISIT_UNCLEAN or self.allows_unclean(topic)
                 if is_unclean:
                     result = self.elect_row(builder, row, ELECT_UNCLEAN)
-                elif kind == VISIT_LEADERLESS and not self.stays_leaderless(row):
-                    result = self.elect_row(builder, row, ELECT_ONLINE)
             if unlikely(result < 0):
                 return result
             changed += result
@@ -505,16 +502,25 @@ cdef class ElectionContext(ElectionRules):
         self._check(result, builder)
         return result if outcomes is None else outcomes
 
-    def elect_leaderless(self, BatchBuilder builder not None, unfenced=None):
-        cdef BrokerSlot *slot = NULL
-        if unfenced is not None:
-            slot = self.intern_broker(unfenced)
-            slot.acceptable = True
-        try:
-            return self._visit(builder, None, VISIT_LEADERLESS, 0x7FFFFFFFFFFFFFFF)
-        finally:
-            if slot != NULL:
-                slot.acceptable = slot.active
+    def elect_leaderless(self, BatchBuilder builder not None, int32_t unfenced, rows=None):
+        cdef int32_t[::1] wanted
+        cdef const int32_t *chosen = NULL
+        cdef int64_t count = 0, result = 0
+        cdef bint is_closed = True
+        cdef BrokerSlot *slot = self.intern_broker(unfenced)
+        if rows is not None:
+            wanted = np.ascontiguousarray(rows, np.int32)
+            count = wanted.shape[0]
+            if count == 0:
+                return True
+            chosen = &wanted[0]
+        self.known_topic = -1
+        slot.acceptable = True
+        with nogil:
+            result = elect_rows(self, builder, chosen, count, slot, &is_closed)
+        slot.acceptable = slot.active
+        self._check(result, builder)
+        return is_closed
 
     def elect_preferred(self, BatchBuilder builder not None, rows=None, *,
                         int64_t limit=0x7FFFFFFFFFFFFFFF):
@@ -636,6 +642,60 @@ cdef class ElectionContext(ElectionRules):
         )
         self._check(result, builder)
         return result == 1
+
+
+cdef int64_t elect_rows(ElectionContext self, BatchBuilder builder, const int32_t *rows,
+                        int64_t count, BrokerSlot *returned, bint *is_closed) noexcept nogil:
+    """Elect for those of `rows` without a leader, or, if NULL, of the whole table; `returned` may
+    lead.
+
+    Returns 0, or a refusal. Clears `is_closed` if an active broker may lead one of the rows beside
+    `returned`, or could not become its leader for another reason, as its offline directory.
+    """
+    cdef PartitionState before, after
+    cdef PartitionChange change
+    cdef int64_t index = -1, row, end = count, row_count = self.table.row_count
+    cdef int32_t topic = NO_TOPIC, min_isr = 0
+    cdef bint is_unclean = False, is_open
+    cdef int result
+    if rows == NULL:
+        end = row_count
+    while True:
+        index += 1
+        if rows == NULL and not index & (ROWS_A_LOOK - 1):
+            while index + ROWS_A_LOOK <= end and not self.may_need(index, VISIT_UNCLEAN):
+                index += ROWS_A_LOOK
+        if index >= end:
+            return 0
+        row = index if rows == NULL else rows[index]
+        if not 0 <= row < row_count or self.table.topic[row] < 0:
+            continue
+        if self.table.leader[row] != NO_LEADER:
+            continue
+        if self.table.topic[row] != topic:
+            topic = self.table.topic[row]
+            is_unclean = self.allows_unclean(topic)
+        is_open = is_unclean
+        if not is_unclean:
+            if self.stays_leaderless(row):
+                continue
+            returned.acceptable = returned.active
+            is_open = not self.stays_leaderless(row)
+            returned.acceptable = True
+        if self.is_elr_enabled:
+            min_isr = self.effective_min_isr(row, topic)
+        self.table.load_row(row, &before)
+        copy_state(&before, &after)
+        result = self.decide(
+            &before, &after, &change, ELECT_UNCLEAN if is_unclean else ELECT_ONLINE, min_isr,
+            before.leader_recovery_state,
+        )
+        if result > 0:
+            result = self.emit(builder, row, &after, &change)
+        if unlikely(result < 0):
+            return result
+        if is_open or result == 0 or change.leader < 0:
+            is_closed[0] = False
 
 
 cdef int32_t take_list(members, int32_t *out) except -1:

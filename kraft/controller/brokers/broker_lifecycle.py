@@ -13,6 +13,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+from numpy.typing import NDArray
+
 from kraft import records
 from kraft._core.bytes.batch import BatchBuilder
 from kraft.controller.arguments import (
@@ -242,12 +245,16 @@ def append_unfencing(
     cluster: ClusterMetadata,
     registration: BrokerRegistration,
     settings: DecisionSettings,
-) -> None:
+    rows: NDArray[np.int32] | None = None,
+) -> bool:
     """Append the records that unfence a broker: its registration, then elections of leaderless
-    partitions.
+    partitions, or of those among ``rows``.
+
+    Returns the result of ``elect_leaderless``.
     """
     append_records(builder, [_fencing(cluster.state, registration, False)], _level(cluster))
-    election_context(cluster, settings).elect_leaderless(builder, registration.id)
+    context = election_context(cluster, settings)
+    return context.elect_leaderless(builder, registration.id, rows)
 
 
 def append_controlled_shutdown(

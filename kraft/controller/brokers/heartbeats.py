@@ -99,17 +99,20 @@ def broker_heartbeat(
     sessions: BrokerSessions,
     heartbeat: Heartbeat,
     settings: DecisionSettings = DEFAULTS,
+    *,
+    next_offset: int,
 ) -> Decision[BrokerHeartbeatReply]:
     """Decide a heartbeat; if it changes nothing, there are no records.
 
-    The controller calls `BrokerSessions.touch` when the heartbeat arrives, however long it waits in
-    the queue. It calls `broker_heartbeat_applied` after the records are applied, or at once without
-    records. Raises StaleBrokerEpochError.
+    ``next_offset`` is the offset of the decision's first record. The controller calls
+    `BrokerSessions.touch` when the heartbeat arrives, however long it waits in the queue. It calls
+    `broker_heartbeat_applied` after the records are applied, or at once without records. Raises
+    StaleBrokerEpochError.
     """
     registration = check_broker_epoch(cluster, heartbeat.broker_id, heartbeat.broker_epoch)
     current, following = sessions.next_states(cluster, heartbeat)
     builder = BatchBuilder()
-    has_changed = current is not following
+    has_changed, is_closed = current is not following, False
     if has_changed:
         if following.is_fenced:
             append_fencing(builder, cluster, registration, settings)
@@ -117,13 +120,17 @@ def broker_heartbeat(
             append_controlled_shutdown(builder, cluster, registration, settings)
             has_changed = not registration.in_controlled_shutdown
         else:
-            append_unfencing(builder, cluster, registration, settings)
+            rows = sessions.leaderless_search.rows(cluster, registration.id, next_offset)
+            is_closed = append_unfencing(builder, cluster, registration, settings, rows)
     level = cluster.state.metadata_version
     if heartbeat.offline_log_dirs and level >= MetadataVersion.IBP_3_7_IV2:
         offline = heartbeat.offline_log_dirs
         has_changed |= append_offline(builder, cluster, registration, offline, settings)
     if heartbeat.cordoned_log_dirs is not None and level >= MetadataVersion.IBP_4_3_IV0:
         has_changed |= append_cordoned(builder, registration, heartbeat.cordoned_log_dirs)
+    # Failed directories change partitions after the election.
+    is_closed = is_closed and not heartbeat.offline_log_dirs
+    sessions.leaderless_search.decided(registration.id, is_closed=is_closed)
     answer = BrokerHeartbeatReply(following, is_caught_up(registration, heartbeat), has_changed)
     return Decision(Records.finished(builder), answer)
 
@@ -145,6 +152,7 @@ def broker_heartbeat_applied(
     )
     if answer.changes_registration:
         sessions.note_registration_change(cluster, broker_id)
+        sessions.leaderless_search.applied(broker_id, end_offset + 1)
     if answer.in_controlled_shutdown:
         sessions.note_controlled_shutdown(broker_id, end_offset)
 

@@ -20,6 +20,7 @@ from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
 from kraft._core.decide.java_hash import hash_map_order_of_ids
+from kraft.controller.brokers.leaderless_search import LeaderlessSearch
 from kraft.controller.state import ClusterMetadata, activation_order
 from kraft.image import BrokerRegistration
 from kraft.records import Uuid
@@ -113,6 +114,7 @@ class BrokerSessions:
         "_most_brokers",
         "_newest_ms",
         "_offsets",
+        "leaderless_search",
         "order_version",
         "session_timeout_ms",
     )
@@ -124,6 +126,7 @@ class BrokerSessions:
         self._most_brokers = 0
         #: Changes whenever `placement_order` may change.
         self.order_version = 0
+        self.leaderless_search = LeaderlessSearch()
         # Oldest contact first; a new contact moves a broker to the end.
         self._contacts: dict[Session, float] = {}
         self._newest_ms = float("-inf")
@@ -159,6 +162,7 @@ class BrokerSessions:
         self.order_version += 1
         self._contacts.clear()
         self._offsets.clear()
+        self.leaderless_search.clear()
         self._newest_ms = float("-inf")
 
     def placement_order(self) -> list[int]:

@@ -66,7 +66,11 @@ def broker_heartbeat(beat: Heartbeat) -> Operation:
 
     def decide(context: DecisionContext) -> OperationResult:
         return heartbeats.broker_heartbeat(
-            context.cluster, context.sessions, beat, context.settings
+            context.cluster,
+            context.sessions,
+            beat,
+            context.settings,
+            next_offset=context.next_offset,
         )
 
     def applied(context: DecisionContext, answer: BrokerHeartbeatReply) -> None:

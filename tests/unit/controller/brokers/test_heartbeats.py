@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from itertools import product
 
 import pytest
@@ -19,6 +20,7 @@ from kraft.controller.brokers.heartbeats import (
     broker_heartbeat_expired,
     unchanged_heartbeat,
 )
+from kraft.controller.brokers.leaderless_search import LeaderlessSearch
 from kraft.controller.brokers.sessions import BrokerControlState, BrokerSessions, Heartbeat
 from kraft.controller.decision import Decision, Records
 from kraft.errors import StaleBrokerEpochError
@@ -40,7 +42,12 @@ class Beating(Lab):
         self.sessions.activate(self.cluster, self.now_ms)
 
     def decide(self, broker: int, **said: object) -> Decision[BrokerHeartbeatReply]:
-        return broker_heartbeat(self.cluster, self.sessions, self.heartbeat(broker, **said))
+        return self.decide_heartbeat(self.heartbeat(broker, **said))
+
+    def decide_heartbeat(self, heartbeat: Heartbeat) -> Decision[BrokerHeartbeatReply]:
+        return broker_heartbeat(
+            self.cluster, self.sessions, heartbeat, next_offset=self.cluster.next_offset
+        )
 
     def heartbeat(self, broker: int, **said: object) -> Heartbeat:
         epoch = self.cluster.state.brokers[broker].epoch
@@ -50,7 +57,7 @@ class Beating(Lab):
     def beat(self, broker: int, **said: object) -> BrokerHeartbeatReply:
         heartbeat = self.heartbeat(broker, **said)
         self.sessions.touch(broker, heartbeat.broker_epoch, self.now_ms)
-        decision = broker_heartbeat(self.cluster, self.sessions, heartbeat)
+        decision = self.decide_heartbeat(heartbeat)
         answer = self.do(decision)
         end_offset = self.cluster.next_offset - 1
         broker_heartbeat_applied(self.cluster, self.sessions, heartbeat, answer, end_offset)
@@ -188,9 +195,9 @@ def test_an_amended_registration_does_not_repeat_the_shutdown() -> None:
 def test_a_stale_heartbeat_is_rejected_and_keeps_the_session() -> None:
     lab = Beating()
     with pytest.raises(StaleBrokerEpochError):
-        broker_heartbeat(lab.cluster, lab.sessions, Heartbeat(0, -1, 9))
+        lab.decide_heartbeat(Heartbeat(0, -1, 9))
     with pytest.raises(StaleBrokerEpochError):
-        broker_heartbeat(lab.cluster, lab.sessions, Heartbeat(77, 0, 9))
+        lab.decide_heartbeat(Heartbeat(77, 0, 9))
     with pytest.raises(StaleBrokerEpochError):
         broker_heartbeat_expired(lab.cluster, lab.sessions, Heartbeat(0, -1, 9))
 
@@ -315,7 +322,7 @@ def test_a_heartbeat_without_records_is_recognised_beforehand(level: int) -> Non
             cordoned_log_dirs=cordoned,
         )
         answer = unchanged_heartbeat(lab.cluster, lab.sessions, said)
-        decision = broker_heartbeat(lab.cluster, lab.sessions, said)
+        decision = lab.decide_heartbeat(said)
         if answer is not None:
             recognised += 1
             assert not len(decision.records)
@@ -330,3 +337,95 @@ def test_a_stale_heartbeat_is_never_recognised_as_unchanged() -> None:
     lab = Beating()
     assert unchanged_heartbeat(lab.cluster, lab.sessions, Heartbeat(0, -1, 9)) is None
     assert unchanged_heartbeat(lab.cluster, lab.sessions, Heartbeat(77, 0, 9)) is None
+
+
+# -- the elections of brokers that return
+
+
+def rows_of_next_return(lab: Beating, broker: int) -> list[int] | None:
+    """Return the rows that the broker's return would look at; None for all."""
+    rows = lab.sessions.leaderless_search.rows(lab.cluster, broker, lab.cluster.next_offset)
+    return None if rows is None else [int(row) for row in rows]
+
+
+def test_brokers_that_return_one_after_the_other_look_at_their_own_partitions() -> None:
+    lab = Beating(4)
+    lab.create("t", [0, 1], [1, 2], [2, 3], [3, 0])
+    for broker in range(4):
+        lab.beat(broker, wants_fence=True)
+    assert (lab.cluster.table.column("leader") == -1).all()
+    assert rows_of_next_return(lab, 0) is None, "brokers were fenced since"
+    lab.beat(0)
+    assert rows_of_next_return(lab, 2) == [1, 2]
+    lab.beat(2)
+    assert rows_of_next_return(lab, 3) == [2, 3]
+    lab.write(records.NoOp())
+    assert rows_of_next_return(lab, 3) is None, "other records may open other partitions"
+    lab.beat(3)
+    assert rows_of_next_return(lab, 1) == [0, 1]
+    lab.sessions.activate(lab.cluster, lab.now_ms)
+    assert rows_of_next_return(lab, 1) is None, "another controller may have led meanwhile"
+
+
+def test_a_return_that_names_a_failed_directory_tells_nothing_of_the_next_ones() -> None:
+    lab = Beating(3)
+    lab.create("t", [0, 1], [1, 2])
+    for broker in range(3):
+        lab.beat(broker, wants_fence=True)
+    assert not lab.beat(0, offline_log_dirs=[directory(0)]).is_fenced
+    assert rows_of_next_return(lab, 1) is None
+
+
+def test_a_return_that_is_decided_and_not_applied_tells_nothing_of_the_next_ones() -> None:
+    lab = Beating(3)
+    lab.create("t", [0, 1], [1, 2])
+    for broker in range(3):
+        lab.beat(broker, wants_fence=True)
+    lab.decide(0)
+    lab.beat(0, wants_fence=True, offline_log_dirs=[directory(0)])
+    assert rows_of_next_return(lab, 1) is None
+
+
+@pytest.mark.parametrize("is_elr_enabled", [False, True])
+def test_a_return_writes_the_records_of_an_election_over_all_partitions(
+    is_elr_enabled: bool,
+) -> None:
+    """Among fencings, restarts, failed directories and unclean elections that topics allow."""
+    narrow = 0
+    for seed in range(25):
+        chosen = random.Random(seed)
+        lab = Beating(6)
+        if is_elr_enabled:
+            name = "eligible.leader.replicas.version"
+            lab.write(records.FeatureLevel(name=name, feature_level=1))
+        for number in range(6):
+            lab.create(f"t{number}", *(chosen.sample(range(6), 3) for _ in range(2)))
+        for broker in chosen.sample(range(6), 6):
+            lab.beat(broker, wants_fence=True)
+        for _ in range(30):
+            broker, topic = chosen.randrange(6), f"t{chosen.randrange(6)}"
+            is_fenced = lab.cluster.state.brokers[broker].fenced
+            kind = chosen.choices(
+                ("return", "fence", "restart", "fail", "unclean"), (12, 2, 1, 1, 1)
+            )[0]
+            if kind == "return" and is_fenced:
+                kept = lab.sessions.leaderless_search
+                narrow += rows_of_next_return(lab, broker) is not None
+                mine = bytes(lab.decide(broker).records.batches)
+                lab.sessions.leaderless_search = LeaderlessSearch()
+                assert mine == bytes(lab.decide(broker).records.batches), (seed, kind)
+                lab.sessions.leaderless_search = kept
+                lab.beat(broker)
+            elif kind == "fence":
+                lab.beat(broker, wants_fence=True)
+            elif kind == "restart" and is_fenced:
+                lab.restart(broker, chosen.randrange(2, 200))
+            elif kind == "fail":
+                lab.beat(broker, offline_log_dirs=[directory(broker)])
+            elif kind == "unclean":
+                value = chosen.choice(("true", "false"))
+                key = "unclean.leader.election.enable"
+                lab.write(
+                    records.Config(resource_type=2, resource_name=topic, name=key, value=value)
+                )
+    assert narrow > 60
