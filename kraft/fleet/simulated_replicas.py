@@ -69,7 +69,8 @@ class SentProposals:
     """When the ISR of each row was last proposed, and with which partition epoch.
 
     A proposal without an effect is sent again after a second; one whose effect is applied has
-    another partition epoch then.
+    another partition epoch then. An accepted one is not sent again, however late its effect comes:
+    a leader knows its new ISR from the response.
     """
 
     def __init__(self) -> None:
@@ -83,16 +84,32 @@ class SentProposals:
     def are_recent(self, targets: IsrTargets, now_s: float) -> NDArray[np.bool_]:
         """Return which of the targets were proposed within the last second."""
         self._reach(targets.rows)
-        recent: NDArray[np.bool_] = (self._epochs[targets.rows] == targets.partition_epochs) & (
+        recent: NDArray[np.bool_] = self._are_known(targets) & (
             now_s - self._sent_s[targets.rows] < _RETRY_S
         )
         return recent
+
+    def are_accepted(self, targets: IsrTargets) -> NDArray[np.bool_]:
+        """Return which of the targets were accepted for this partition epoch."""
+        self._reach(targets.rows)
+        accepted: NDArray[np.bool_] = self._are_known(targets) & np.isinf(
+            self._sent_s[targets.rows]
+        )
+        return accepted
 
     def note(self, targets: IsrTargets, now_s: float) -> None:
         """Note that these are proposed now."""
         self._reach(targets.rows)
         self._epochs[targets.rows] = targets.partition_epochs
         self._sent_s[targets.rows] = now_s
+
+    def accept(self, targets: IsrTargets) -> None:
+        """Note that the controller has accepted these."""
+        self._sent_s[targets.rows[self._are_known(targets)]] = np.inf
+
+    def _are_known(self, targets: IsrTargets) -> NDArray[np.bool_]:
+        known: NDArray[np.bool_] = self._epochs[targets.rows] == targets.partition_epochs
+        return known
 
     def _reach(self, rows: Rows) -> None:
         missing = int(rows.max(initial=-1)) + 1 - len(self._epochs)
@@ -268,22 +285,22 @@ class SimulatedReplicas:
         del self._pending[leader]
         targets = self._targets(image, np.unique(np.concatenate(waiting)), [leader])
         now = self._loop.time()
+        targets = targets.where(~self._sent.are_accepted(targets))
         recent = self._sent.are_recent(targets, now)
         if recent.any():
             self._loop.call_later(_RETRY_S, self._look_later, targets.rows[recent])
             targets = targets.where(~recent)
         if not len(targets.rows):
             return
+        proposals = self._proposals(image, targets)
         request = alter_partition_request(
-            leader,
-            broker.session.epoch,
-            self._proposals(image, targets),
-            broker.controller_versions,
+            leader, broker.session.epoch, proposals, broker.controller_versions
         )
+        ids = [each.id for each in proposals]
 
         def answered(response: AlterPartitionResponseData | None) -> None:
             self._altering.discard(leader)
-            self._altered(targets.rows, response)
+            self._altered(targets, ids, response)
             if leader in self._pending:
                 self._take_turn(leader)
 
@@ -312,7 +329,14 @@ class SimulatedReplicas:
             )
         ]
 
-    def _altered(self, rows: Rows, response: AlterPartitionResponseData | None) -> None:
+    def _altered(
+        self,
+        targets: IsrTargets,
+        ids: list[PartitionId],
+        response: AlterPartitionResponseData | None,
+    ) -> None:
+        """Take the response to the proposed targets, whose partitions are ``ids``."""
+        rows = targets.rows
         if response is None or response.error_code != NONE:
             code = "NO_RESPONSE" if response is None else error_name(response.error_code)
             self.outcomes[f"AlterPartition {code}"] += len(rows)
@@ -321,8 +345,16 @@ class SimulatedReplicas:
         codes = Counter(each.error_code for topic in response.topics for each in topic.partitions)
         for number, count in codes.items():
             self.outcomes[f"AlterPartition {error_name(number)}"] += count
-        if codes.keys() - {NONE}:
-            self._loop.call_later(_RETRY_S, self._look_later, rows)
+        accepted = {
+            PartitionId(bytes(topic.topic_id), each.partition_index)
+            for topic in response.topics
+            for each in topic.partitions
+            if each.error_code == NONE
+        }
+        is_accepted = np.fromiter((id in accepted for id in ids), np.bool_, len(ids))
+        self._sent.accept(targets.where(is_accepted))
+        if not is_accepted.all():
+            self._loop.call_later(_RETRY_S, self._look_later, rows[~is_accepted])
 
     # -- directories
 

@@ -70,6 +70,11 @@ class Clock(asyncio.AbstractEventLoop):
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
         """Leave a cancelled timer in the heap, where `run` passes it over."""
 
+    @property
+    def waiting(self) -> int:
+        """The number of timers that are set."""
+        return len(self._timers)
+
     def run(self, seconds: float) -> None:
         """Let so much time pass."""
         end = self._now + seconds
@@ -196,6 +201,54 @@ def test_a_rejected_proposal_is_made_again() -> None:
     replicas.clock.run(3)
     assert replicas.leader.isrs() == [[1, 9]] * 2
     assert replicas.simulated.outcomes == {"AlterPartition INELIGIBLE_REPLICA": 1}
+
+
+def test_an_accepted_proposal_is_not_made_again_while_its_record_is_on_its_way() -> None:
+    """Brokers that are far behind proposed it each second, and the controllers rejected it."""
+    replicas = Replicas()
+    replicas.clock.run(0.6)
+    accepted = IsrPartitionResult(
+        partition_index=0, leader_id=1, leader_epoch=5, isr=[1, 9], partition_epoch=10
+    )
+    replicas.leader.answered(AlterPartitionResponseData(topics=[IsrTopicResult(TOPIC, [accepted])]))
+    replicas.simulated.set_lagging([9], is_lagging=True)
+    replicas.simulated.set_lagging([9], is_lagging=False)
+    replicas.clock.run(60)
+    assert replicas.leader.isrs() == [[1, 9]]
+    assert not replicas.clock.waiting, "nobody looks again before a record comes"
+    replicas.apply(records.PartitionChange(partition_id=0, topic_id=TOPIC, isr=[1, 9], version=1))
+    replicas.apply(records.PartitionChange(partition_id=0, topic_id=TOPIC, isr=[1], version=1))
+    replicas.clock.run(1)
+    assert replicas.leader.isrs() == [[1, 9], [1, 9]], "the partition has another epoch"
+
+
+def test_of_one_response_only_the_rejected_proposals_are_made_again() -> None:
+    replicas = Replicas()
+    replicas.apply(
+        records.Partition(
+            partition_id=7,
+            topic_id=TOPIC,
+            replicas=[1, 9],
+            isr=[1],
+            leader=1,
+            leader_epoch=0,
+            partition_epoch=0,
+            directories=[DIRECTORY] * 2,
+            version=1,
+        )
+    )
+    replicas.clock.run(0.6)
+    accepted = IsrPartitionResult(partition_index=0, partition_epoch=10)
+    rejected = IsrPartitionResult(partition_index=7, error_code=INELIGIBLE_REPLICA)
+    replicas.leader.answered(
+        AlterPartitionResponseData(topics=[IsrTopicResult(TOPIC, [rejected, accepted])])
+    )
+    replicas.clock.run(3)
+    partitions = [
+        [each.partition_index for each in request.topics[0].partitions]
+        for request in replicas.leader.sent
+    ]
+    assert partitions == [[0, 7], [7]]
 
 
 def test_a_restarted_leader_proposes_although_its_last_request_has_no_response() -> None:
