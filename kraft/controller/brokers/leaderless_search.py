@@ -3,8 +3,8 @@
 An election for an unfenced broker looks at every partition without a leader, as in Kafka. While
 all brokers of a cluster return, each looks at up to all partitions: 8 ms a million, a thousand
 times. If an election has shown that the active brokers can lead none of the partitions that are
-left, and nothing but such elections was written since, the next broker can lead its own partitions
-only. The records are the same.
+left, and nothing but such elections and registrations was written since, the next broker can lead
+its own partitions only. The records are the same.
 
 Invariant: at ``closed_offset`` no partition without a leader has an active replica that may be
 elected. It is not known to hold where the log ends elsewhere. A `BrokerSessions` has one, and
@@ -58,3 +58,12 @@ class LeaderlessSearch:
         if broker_id == self._decided_broker:
             self._closed_offset = next_offset
         self._decided_broker = None
+
+    def registered(self, epoch: int, next_offset: int) -> None:
+        """Note that a registration is applied, up to the offset.
+
+        That of a new incarnation begins at its epoch. If it is the only record, no partition has
+        changed, and the broker is fenced.
+        """
+        if epoch == self._closed_offset and next_offset == epoch + 1:
+            self._closed_offset = next_offset

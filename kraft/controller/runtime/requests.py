@@ -101,6 +101,7 @@ def register_broker(request: RegistrationRequest, cluster_id: str | None = None)
 
     def applied(context: DecisionContext, epoch: int) -> None:
         context.sessions.reset_broker(context.cluster, request.broker_id)
+        context.sessions.leaderless_search.registered(epoch, context.next_offset)
 
     return Operation("broker registration", decide, applied)
 

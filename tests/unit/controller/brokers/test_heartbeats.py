@@ -66,8 +66,9 @@ class Beating(Lab):
     def restart(self, broker: int, incarnation: int = 2, **fields: object) -> None:
         request = registration(broker, incarnation, **fields)
         at = self.cluster.next_offset
-        self.do(register_broker(self.cluster, request, next_offset=at))
+        epoch = self.do(register_broker(self.cluster, request, next_offset=at))
         self.sessions.reset_broker(self.cluster, broker)
+        self.sessions.leaderless_search.registered(epoch, self.cluster.next_offset)
 
 
 def test_a_broker_is_unfenced_once_it_has_applied_its_registration() -> None:
@@ -359,12 +360,30 @@ def test_brokers_that_return_one_after_the_other_look_at_their_own_partitions() 
     assert rows_of_next_return(lab, 2) == [1, 2]
     lab.beat(2)
     assert rows_of_next_return(lab, 3) == [2, 3]
+    lab.restart(1)
+    assert rows_of_next_return(lab, 3) == [2, 3], "a registration of a fenced broker opens none"
     lab.write(records.NoOp())
     assert rows_of_next_return(lab, 3) is None, "other records may open other partitions"
+    lab.restart(1, 5)
+    assert rows_of_next_return(lab, 3) is None
     lab.beat(3)
     assert rows_of_next_return(lab, 1) == [0, 1]
     lab.sessions.activate(lab.cluster, lab.now_ms)
     assert rows_of_next_return(lab, 1) is None, "another controller may have led meanwhile"
+
+
+def test_registrations_with_other_records_end_what_is_known_of_partitions() -> None:
+    lab = Beating(3)
+    lab.create("t", [0, 1], [1, 2])
+    for broker in (2, 1, 0):
+        lab.beat(broker, wants_fence=True)
+    lab.beat(0)
+    lab.restart(0, 3)
+    assert rows_of_next_return(lab, 1) is None, "it led a partition"
+    lab.beat(0)
+    assert rows_of_next_return(lab, 1) is not None
+    lab.restart(0, 3, log_dirs=[directory(0, 1)])
+    assert rows_of_next_return(lab, 1) is None, "it amended its registration, and is active"
 
 
 def test_a_return_that_names_a_failed_directory_tells_nothing_of_the_next_ones() -> None:
