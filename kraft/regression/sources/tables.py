@@ -245,10 +245,12 @@ def _parquet(data: bytes, source: str) -> tuple[list[str], Iterator[tuple[str, M
     import pyarrow.parquet as pq
 
     try:
-        file = pq.ParquetFile(io.BytesIO(data))
+        # No threads and no Python file: a thread of Arrow that still holds one when the process
+        # exits aborts it now and then (apache/arrow#34314, #50482).
+        file = pq.ParquetFile(pa.BufferReader(data))
         names = file.schema_arrow.names
         # Of two columns with one name `to_pylist` would have one; `_columns` rejects them.
-        rows = [] if len(set(names)) < len(names) else file.read().to_pylist()
+        rows = [] if len(set(names)) < len(names) else file.read(use_threads=False).to_pylist()
     except (pa.ArrowException, OSError) as error:
         raise BenchmarkFileError(f"{source}: not a Parquet file: {error}") from None
     return names, ((f"row {number}", row) for number, row in enumerate(rows, 1))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -209,6 +211,35 @@ def test_parquet_gives_what_csv_gives(tmp_path: Path) -> None:
     of_csv = table(CSV, *COLUMNS, unit="ms")
     assert [run.run_id for run in of_parquet] == [run.run_id for run in of_csv]
     assert [run.time_us for run in of_parquet] == [run.time_us for run in of_csv]
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs /proc")
+def test_a_parquet_file_is_read_without_threads_that_could_abort_the_exit(tmp_path: Path) -> None:
+    import pyarrow.parquet as pq
+
+    path = tmp_path / "empty.parquet"
+    pq.write_table(pa.table({"benchmark": pa.array([], "str"), "value": pa.array([], "f8")}), path)
+    program = """
+import os, sys
+from pathlib import Path
+import pyarrow.parquet
+from kraft.errors import BenchmarkFileError
+from kraft.regression.sources.conversion import ResultReading, read_runs
+from kraft.regression.sources.documents import RunContext
+threads = len(os.listdir("/proc/self/task"))
+data = Path(sys.argv[1]).read_bytes()
+try:
+    read_runs(data, sys.argv[1], ResultReading(context=RunContext(time="2026-11-21", machine="m")))
+except BenchmarkFileError as error:
+    print(error, len(os.listdir("/proc/self/task")) - threads, sep="\\n")
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(path)], capture_output=True, text=True, timeout=300
+    )
+    said, new_threads = done.stdout.splitlines()
+    assert "expected rows" in said
+    assert new_threads == "0"
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.parametrize(
