@@ -40,6 +40,9 @@ _ROW_GROUP_ROWS = 8_192
 #: A file with fewer rows is one row group; otherwise its metadata would be larger than its data.
 _SMALL_FILE_ROWS = 16_384
 _RUNS = b"kraft.runs"
+#: Files of one Arrow dataset, which keeps the metadata of all its files: 38 KB for a row group, so
+#: that a worker would need more memory for a larger store.
+_FILES_AT_ONCE = 16
 
 
 class DataFile(msgspec.Struct, frozen=True):
@@ -193,8 +196,12 @@ def read_files(
                 for field in schema
             ]
         )
-    dataset = ds.dataset(list(files), schema=schema, format=read, filesystem=location.filesystem)
-    return dataset.to_table(columns=names, filter=filters)
+    tables = []
+    for first in range(0, len(files), _FILES_AT_ONCE):
+        some = list(files[first : first + _FILES_AT_ONCE])
+        dataset = ds.dataset(some, schema=schema, format=read, filesystem=location.filesystem)
+        tables.append(dataset.to_table(columns=names, filter=filters))
+    return pa.concat_tables(tables)
 
 
 def series_hash(suite: str, benchmark: str, params: str, machine: str) -> int:

@@ -60,6 +60,12 @@ _WRITER = "kraft"
 _SMALL_FILE_POINTS = 50_000
 _MOST_SMALL_FILES = 32
 _MERGED_POINTS = 500_000
+#: The same for files of middle size. Every task of an analysis reads a part of every file, and both
+#: numbers grow with the points: 100 million of them in files of 70,000 points took 2,930 CPU
+#: seconds to read, in files of a million 470. Merging a million needs 1.1 GiB.
+_MIDDLE_FILE_POINTS = 500_000
+_MOST_MIDDLE_FILES = 64
+_MERGED_MIDDLE_POINTS = 1_000_000
 #: Footers that are read at once from an object store, where each takes a round trip.
 _PARALLEL_READS = 16
 
@@ -266,28 +272,42 @@ def add_missing_columns(state: StoreState) -> None:
 
 
 def merge_small_files(state: StoreState) -> None:
-    """Merge the small files of a store if there are many, and remove files of expired versions.
+    """Merge the small files of a store, and those of middle size, while there are many; then remove
+    the files of expired versions.
 
-    Does nothing if another writer commits meanwhile: its own merge follows.
+    Stops if another writer commits meanwhile: its own merge follows.
     """
-    small = [file for file in state.files.values() if file.rows < _SMALL_FILE_POINTS]
-    if len(small) < _MOST_SMALL_FILES:
-        return
-    small.sort(key=lambda file: file.rows)
-    sums = accumulate(file.rows for file in small)
-    merged = [file.path for file, sum_ in zip(small, sums, strict=True) if sum_ <= _MERGED_POINTS]
-    file = rewritten(state, merged)
-    assert file is not None, "small files without runs"
-    try:
-        commit(state, add=[file], remove=merged, new=False)
-    except CommitConflictError:
-        # The commit may have succeeded, and only its answer been lost.
-        if file.path not in load_state(state.location, known=state).files:
-            state.location.remove([file.path])
-        return
-    table = DeltaTable(state.location.uri)
-    if table.vacuum(full=True):  # a dry run: a vacuum without work would still commit
-        table.vacuum(full=True, dry_run=False)
+    has_merged = False
+    while merged := _files_to_merge(state):
+        file = rewritten(state, merged)
+        assert file is not None, "small files without runs"
+        try:
+            commit(state, add=[file], remove=merged, new=False)
+        except CommitConflictError:
+            # The commit may have succeeded, and only its answer been lost.
+            if file.path not in load_state(state.location, known=state).files:
+                state.location.remove([file.path])
+            return
+        has_merged = True
+        state = load_state(state.location, known=state)
+    if has_merged:
+        table = DeltaTable(state.location.uri)
+        if table.vacuum(full=True):  # a dry run: a vacuum without work would still commit
+            table.vacuum(full=True, dry_run=False)
+
+
+def _files_to_merge(state: StoreState) -> list[str]:
+    for below, most, points in (
+        (_SMALL_FILE_POINTS, _MOST_SMALL_FILES, _MERGED_POINTS),
+        (_MIDDLE_FILE_POINTS, _MOST_MIDDLE_FILES, _MERGED_MIDDLE_POINTS),
+    ):
+        files = sorted(
+            (file for file in state.files.values() if file.rows < below), key=lambda file: file.rows
+        )
+        if len(files) >= most:
+            sums = accumulate(file.rows for file in files)
+            return [file.path for file, sum_ in zip(files, sums, strict=True) if sum_ <= points]
+    return []
 
 
 def rewritten(

@@ -401,6 +401,42 @@ def test_small_files_are_merged_and_earlier_versions_kept(tmp_path: Path) -> Non
     assert read_table(tmp_path / "store", version=20).num_rows == 42
 
 
+def test_files_of_middle_size_are_merged_until_few_are_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    *first, last = hourly(tmp_path / "runs", 10)
+    store = tmp_path / "store"
+    for path in first:
+        ingest([path], store)
+    monkeypatch.setattr(store_module, "_SMALL_FILE_POINTS", 2)
+    monkeypatch.setattr(store_module, "_MIDDLE_FILE_POINTS", 5)
+    monkeypatch.setattr(store_module, "_MOST_MIDDLE_FILES", 4)
+    monkeypatch.setattr(store_module, "_MERGED_MIDDLE_POINTS", 6)
+    ingest([last], store)
+    state = open_store(store)
+    assert sorted(file.rows for file in state.files.values()) == [2, 6, 6, 6]
+    assert state.version == 9 + 3
+    once(store, 10)
+
+
+def test_the_metadata_of_all_files_is_never_kept_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = tmp_path / "store"
+    for path in hourly(tmp_path / "runs", 20):
+        ingest([path], store)
+    opened = []
+    dataset = ds.dataset
+
+    def counted(files: list[str], **options: Any) -> Any:
+        opened.append(len(files))
+        return dataset(files, **options)
+
+    monkeypatch.setattr(ds, "dataset", counted)
+    once(store, 20)
+    assert opened == [16, 4]
+
+
 def test_a_merge_removes_expired_files_that_no_version_names(tmp_path: Path) -> None:
     """Those of an ingest that was killed 31 days ago go, those of one that runs now stay."""
     store = tmp_path / "store"
