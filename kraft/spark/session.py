@@ -5,23 +5,24 @@ levels), registers the data sources, and ends the JVM. All other modules of this
 ``SparkSession``, however it was started.
 
 Spark's start-up messages (log4j profile, incubator module, native libraries) are not printed; if
-Spark does not start, the error contains them.
+Spark does not start, the error contains them, without Java's stack.
 """
 
 from __future__ import annotations
 
 import atexit
 import os
+import re
 import sys
 import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kraft.errors import MissingPackageError, SparkError
+from kraft.errors import InvalidConfigError, MissingPackageError, SparkError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -43,6 +44,22 @@ _GIB = 1 << 30
 _JVM_END_S = 20.0
 #: Printed by every JVM that Spark starts; no option disables it.
 _INCUBATOR_LINE = b"WARNING: Using incubator modules"
+_ADDRESS = r"([^:/,\[\s]+|\[[0-9a-fA-F:.]+\]):\d+"
+#: The masters of Spark 4. `SparkContext` checks them only after the JVM has started, which takes
+#: seconds, and then prints a Java stack.
+_MASTER = re.compile(
+    r"local(\[(\*|0*[1-9]\d*)(\s*,\s*\d+)?\])?"
+    r"|local-cluster\[\s*\d+\s*,\s*\d+\s*,\s*\d+\s*\]"
+    rf"|spark://{_ADDRESS}(,{_ADDRESS})*"
+    r"|k8s://\S+"
+    r"|yarn"
+)
+#: What precedes the message of an exception in Java's output, and of a line of Spark's log (the
+#: pattern in `_LOG_SETTINGS`).
+_EXCEPTION = re.compile(
+    r'(Exception in thread "[\w-]+" |Caused by: )?[a-z][\w.$]+(Exception|Error): '
+)
+_LOGGED = re.compile(r"spark: \w+ \w+: ")
 
 
 def open_session(
@@ -63,9 +80,15 @@ def open_session(
     A process has one session: if one is active, it is returned unchanged. It ends with
     `close_session` or with the process.
 
-    Raises MissingPackageError without PySpark, MissingJavaError without Java 17, SparkError if
-    Spark does not start; the message contains Spark's output.
+    Raises MissingPackageError without PySpark, MissingJavaError without Java 17,
+    InvalidConfigError for a master that Spark does not know, SparkError if Spark does not start;
+    the message contains Spark's output.
     """
+    if master is not None and not _MASTER.fullmatch(master):
+        raise InvalidConfigError(
+            f"{master!r} is not a Spark master: expected local[2] (two cores of this machine), "
+            "local[*] (all), spark://host:7077, yarn or k8s://https://host:6443"
+        )
     try:
         from pyspark import SparkConf, SparkContext
         from pyspark.sql import SparkSession
@@ -87,17 +110,22 @@ def open_session(
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     gateway = SparkContext._gateway
+    stderr = None
     if gateway is None:
-        gateway = _launch(conf, on_loopback=_is_local(master))
+        gateway, stderr = _launch(conf, on_loopback=_is_local(master))
     try:
         SparkContext(conf=conf, gateway=gateway)
         spark = SparkSession.builder.getOrCreate()
         register(spark)
     except BaseException as error:
+        first_line = _first_line(error)  # of a Java exception, it is read from the JVM
         _end_jvm()
         if isinstance(error, KeyboardInterrupt):
             raise
-        raise SparkError(f"Spark did not start: {_first_line(error)}") from error
+        said = _reason(stderr.output()) if stderr is not None else ""
+        raise SparkError(f"Spark did not start: {said or first_line}") from error
+    if stderr is not None:
+        stderr.opened()
     return spark
 
 
@@ -212,7 +240,10 @@ def _has_active_session() -> bool:
 
 
 def _first_line(error: BaseException) -> str:
-    return str(error).strip().partition("\n")[0] or type(error).__name__
+    text = ""
+    with suppress(OSError):  # the JVM that has the text may have ended
+        text = str(error).strip().partition("\n")[0]
+    return text or type(error).__name__
 
 
 # ---------------------------------------------------------------------------------------------
@@ -222,8 +253,8 @@ def _first_line(error: BaseException) -> str:
 class _Stderr:
     """The JVM's stderr, forwarded without the lines of every start.
 
-    Complete lines are held back until `opened`: they are the reason if Spark does not start, and
-    noise otherwise.
+    Complete lines are held back until `opened`: they are the reason if Spark does not start.
+    Otherwise they are noise, except for those of Spark's log (``log4j2.properties``).
     """
 
     def __init__(self) -> None:
@@ -240,11 +271,14 @@ class _Stderr:
         os.close(self.write_end)
 
     def opened(self) -> None:
-        """Forward all further output: the JVM is up."""
+        """Forward all further output: the session is up."""
         self._is_open.set()
+        for line in self._lines:
+            if _LOGGED.match(line.decode(errors="replace")):
+                self._forward(line + b"\n")
 
     def output(self) -> str:
-        """Return the output of the JVM before it ended."""
+        """Return the output of a JVM that has ended."""
         self._thread.join(_JVM_END_S)
         kept = [line for line in self._lines if not line.startswith(_INCUBATOR_LINE)]
         return b"\n".join(kept).decode(errors="replace")
@@ -253,8 +287,7 @@ class _Stderr:
         rest = b""
         while chunk := os.read(self._read_end, 1 << 16):
             if self._is_open.is_set():
-                sys.__stderr__.buffer.write(rest + chunk)  # type: ignore[union-attr]
-                sys.__stderr__.flush()  # type: ignore[union-attr]
+                self._forward(rest + chunk)
                 rest = b""
                 continue
             *lines, rest = (rest + chunk).split(b"\n")
@@ -262,9 +295,23 @@ class _Stderr:
         self._lines.append(rest)
         os.close(self._read_end)
 
+    @staticmethod
+    def _forward(output: bytes) -> None:
+        sys.__stderr__.buffer.write(output)  # type: ignore[union-attr]
+        sys.__stderr__.flush()  # type: ignore[union-attr]
 
-def _launch(conf: Any, *, on_loopback: bool) -> Any:
-    """Start the JVM and return its gateway."""
+
+def _reason(output: str) -> str:
+    """Return why a JVM ended, as one line: its exceptions, else its log, else all it printed."""
+    lines = [line.strip() for line in output.splitlines() if not line.startswith("\t")]
+    for prefix in (_EXCEPTION, _LOGGED):
+        if messages := [prefix.sub("", line) for line in lines if prefix.match(line)]:
+            return "; ".join(dict.fromkeys(messages))
+    return "; ".join(filter(None, lines))
+
+
+def _launch(conf: Any, *, on_loopback: bool) -> tuple[Any, _Stderr]:
+    """Start the JVM; return its gateway and its stderr."""
     from pyspark.errors import PySparkRuntimeError
     from pyspark.java_gateway import launch_gateway
 
@@ -283,13 +330,12 @@ def _launch(conf: Any, *, on_loopback: bool) -> Any:
     except PySparkRuntimeError as error:
         stderr.started()
         raise SparkError(
-            f"Spark did not start: {stderr.output().strip() or _first_line(error)}"
+            f"Spark did not start: {_reason(stderr.output()) or _first_line(error)}"
         ) from None
     else:
         stderr.started()
-        stderr.opened()
         atexit.register(_end_jvm)
-        return gateway
+        return gateway, stderr
     finally:
         for name, value in before.items():
             if value is None:

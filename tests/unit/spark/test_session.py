@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from kraft.errors import InvalidConfigError
 from kraft.spark.session import open_session, session_settings
 from tests.harness.commands import heed_interrupts
 
@@ -135,19 +136,66 @@ time.sleep(600)
     assert processes_of(marker) == []
 
 
-def test_if_spark_does_not_start_the_error_has_javas_output(spark: SparkSession) -> None:
+@pytest.mark.parametrize(
+    "master",
+    [
+        "foo://bar",
+        "local[0]",
+        "local[x]",
+        "local[2",
+        "spark://nowhere",
+        "spark://a:x",
+        "yarn-client",
+    ],
+)
+def test_a_wrong_master_is_rejected_before_java_starts(master: str, spark: SparkSession) -> None:
+    with pytest.raises(InvalidConfigError) as raised:
+        open_session(master=master)
+    assert str(raised.value).startswith(f"{master!r} is not a Spark master: expected local[2]")
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "master",
+    [
+        *("local", "local[*]", "local[12]", "local[*, 3]", "local-cluster[2, 1, 1024]", "yarn"),
+        *("spark://head:7077", "spark://one:7077,[::1]:7078", "k8s://https://10.0.0.1:6443"),
+    ],
+)
+def test_the_masters_that_spark_knows_are_accepted(master: str, spark: SparkSession) -> None:
+    assert open_session(master=master) is spark
+
+
+def test_if_spark_does_not_start_the_error_has_javas_reason(spark: SparkSession) -> None:
     program = """
 from kraft.errors import SparkError
 from kraft.spark.session import open_session
-try:
-    open_session(memory="plenty")
-except SparkError as error:
-    print(error)
+for given in ({"memory": "plenty"}, {"master": "yarn"}, {"config": {"spark.master": "local[x]"}}):
+    try:
+        open_session(**given)
+    except SparkError as error:
+        print(error)
 """
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("HADOOP_CONF_DIR", "YARN_CONF_DIR")
+    }
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=300, check=True
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=True,
+        env=environment,
     )
-    assert "Invalid maximum heap size: -Xmxplenty" in done.stdout
+    memory, hadoop, master = done.stdout.splitlines()
+    assert "Invalid maximum heap size: -Xmxplenty" in memory
+    assert hadoop == (
+        "Spark did not start: When running with master 'yarn' either HADOOP_CONF_DIR or "
+        "YARN_CONF_DIR must be set in the environment."
+    )
+    assert master == "Spark did not start: Could not parse Master URL: 'local[x]'"
     assert done.stderr == ""
 
 
