@@ -335,8 +335,8 @@ cdef class ElectionContext(ElectionRules):
         if not self.is_elr_enabled:
             return True
         if count == 0:
-            # After unclean shutdowns only the last known leader is left, and `decide` elects it alone:
-            # every partition of a cluster whose brokers were all killed.
+            # After unclean shutdowns only the last known leader is left, and `decide` elects it
+            # alone: every partition of a cluster whose brokers were all killed.
             left = self.table.last_known_elr[row]
             if left == 0 or left > 15:
                 return True
