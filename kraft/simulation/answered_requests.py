@@ -28,8 +28,8 @@ class AnsweredManager(ReplicaManager):
         super().__init__(*given, **named)
         #: By token: the kind of the request, and the time by which it must be answered.
         self._open: dict[Hashable, tuple[str, float]] = {}
+        #: The end of the latest pause, and the time from which on answers must not be late.
         self._pause = 0.0
-        #: The first event after the latest pause.
         self._runs_since_ms = 0.0
 
     @property
@@ -70,10 +70,11 @@ class AnsweredManager(ReplicaManager):
     def check(self, now_ms: float, paused_until_ms: float) -> None:
         """Check that no request waits for longer than it may; call it after each event.
 
-        A pause of the process ends at ``paused_until_ms``; after it everything may be late.
+        A pause of the process ends at ``paused_until_ms``: until then, and at the first event after
+        it, everything may be late.
         """
-        if paused_until_ms != self._pause:
-            self._pause, self._runs_since_ms = paused_until_ms, now_ms
+        if paused_until_ms != self._pause or paused_until_ms > now_ms:
+            self._pause, self._runs_since_ms = paused_until_ms, max(now_ms, paused_until_ms)
         for kind, deadline_ms in self._open.values():
             if now_ms > max(deadline_ms, self._runs_since_ms) + MAX_LATENESS_MS:
                 raise _violation(

@@ -179,7 +179,7 @@ class ReplicaFaults(WholeFaults):
         self.cluster.refusing.clear()
         Faults.heal(self)
         for broker in self.cluster.replica_brokers.values():
-            broker.paused_until = 0.0
+            broker.paused_until = min(broker.paused_until, self.cluster.now)
             if broker.offline:
                 # Its directories are replaced while it is down.
                 broker.die()
