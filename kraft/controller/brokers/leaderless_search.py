@@ -3,8 +3,8 @@
 An election for an unfenced broker looks at every partition without a leader, as in Kafka. While
 all brokers of a cluster return, each looks at up to all partitions: 8 ms a million, a thousand
 times. If an election has shown that the active brokers can lead none of the partitions that are
-left, and nothing but such elections and registrations was written since, the next broker can lead
-its own partitions only. The records are the same.
+left, the next broker can lead its own partitions only, as long as nothing but such elections,
+registrations and changes of ISRs was written since. The records are the same.
 
 Invariant: at ``closed_offset`` no partition without a leader has an active replica that may be
 elected. It is not known to hold where the log ends elsewhere. A `BrokerSessions` has one, and
@@ -66,4 +66,13 @@ class LeaderlessSearch:
         changed, and the broker is fenced.
         """
         if epoch == self._closed_offset and next_offset == epoch + 1:
+            self._closed_offset = next_offset
+
+    def isrs_changed(self, first_offset: int, next_offset: int) -> None:
+        """Note that the records of an AlterPartition are applied, between the offsets.
+
+        It changes partitions that have a leader, and leaves one without only if no active replica
+        may be elected.
+        """
+        if first_offset == self._closed_offset:
             self._closed_offset = next_offset

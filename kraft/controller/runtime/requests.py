@@ -8,6 +8,7 @@ decision is applied. The caller adds token and deadline and passes the operation
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 from kraft.controller import features
 from kraft.controller.brokers import (
@@ -226,11 +227,10 @@ def alter_partition(broker_id: int, broker_epoch: int, changes: Sequence[IsrChan
     """Return the operation of a typed AlterPartition; the response maps partitions to state or
     error.
     """
-    return Operation(
-        "alter partition",
+    return _alter_partition(
         lambda context: isr_changes.alter_partition(
             context.cluster, broker_id, broker_epoch, changes, context.settings
-        ),
+        )
     )
 
 
@@ -239,9 +239,21 @@ def alter_partition_encoded(request: EncodedAlterPartition) -> Operation:
 
     It decides about 10,000 partitions at a time.
     """
-    return Operation(
-        "alter partition", lambda context: request.decide(context.cluster, context.settings)
-    )
+    return _alter_partition(lambda context: request.decide(context.cluster, context.settings))
+
+
+def _alter_partition(decide: Callable[[DecisionContext], OperationResult]) -> Operation:
+    first_offset = -1
+
+    def decided(context: DecisionContext) -> OperationResult:
+        nonlocal first_offset
+        first_offset = context.next_offset
+        return decide(context)
+
+    def applied(context: DecisionContext, response: Any) -> None:
+        context.sessions.leaderless_search.isrs_changed(first_offset, context.next_offset)
+
+    return Operation("alter partition", decided, applied)
 
 
 def elect_leaders(

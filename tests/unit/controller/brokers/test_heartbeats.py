@@ -23,8 +23,10 @@ from kraft.controller.brokers.heartbeats import (
 from kraft.controller.brokers.leaderless_search import LeaderlessSearch
 from kraft.controller.brokers.sessions import BrokerControlState, BrokerSessions, Heartbeat
 from kraft.controller.decision import Decision, Records
+from kraft.controller.topics.isr_changes import IsrChange, alter_partition
 from kraft.errors import StaleBrokerEpochError
 from kraft.image.replay import MetadataState
+from kraft.records import Uuid
 from tests.harness.decisions import Lab, directory, names, registration
 
 STATES = BrokerControlState
@@ -69,6 +71,28 @@ class Beating(Lab):
         epoch = self.do(register_broker(self.cluster, request, next_offset=at))
         self.sessions.reset_broker(self.cluster, broker)
         self.sessions.leaderless_search.registered(epoch, self.cluster.next_offset)
+
+    def alter_isrs(self, leader: int, chosen: random.Random) -> None:
+        """Let a broker propose another ISR for each partition that it leads."""
+        cluster, at = self.cluster, self.cluster.next_offset
+        changes = []
+        for row in cluster.table.live_rows():
+            state = cluster.table.state_of(int(row))
+            if state["leader"] == leader:
+                isr = [leader, *(id for id in state["replicas"] if chosen.random() < 0.5)]
+                topic = cluster.table.topic_id_of(int(cluster.table.column("topic")[row]))
+                changes.append(
+                    IsrChange(
+                        Uuid(topic),
+                        int(cluster.table.column("partition")[row]),
+                        state["leader_epoch"],
+                        state["partition_epoch"],
+                        {id: cluster.state.brokers[id].epoch for id in isr},
+                    )
+                )
+        epoch = cluster.state.brokers[leader].epoch
+        self.do(alter_partition(cluster, leader, epoch, changes))
+        self.sessions.leaderless_search.isrs_changed(at, cluster.next_offset)
 
 
 def test_a_broker_is_unfenced_once_it_has_applied_its_registration() -> None:
@@ -372,6 +396,24 @@ def test_brokers_that_return_one_after_the_other_look_at_their_own_partitions() 
     assert rows_of_next_return(lab, 1) is None, "another controller may have led meanwhile"
 
 
+def test_a_changed_isr_opens_no_partition_without_a_leader() -> None:
+    lab = Beating(4)
+    lab.create("t", [0, 1], [1, 2], [2, 3], [3, 0])
+    for broker in (3, 2, 1, 0):
+        lab.beat(broker, wants_fence=True)
+    lab.beat(0)
+    lab.beat(1)
+    at = lab.cluster.next_offset
+    lab.alter_isrs(0, random.Random(4))
+    assert lab.cluster.next_offset > at
+    assert lab.partition("t")["isr"] == [0, 1]
+    assert rows_of_next_return(lab, 2) == [1, 2]
+    lab.write(records.NoOp())
+    lab.alter_isrs(0, random.Random(1))
+    assert lab.partition("t")["isr"] == [0]
+    assert rows_of_next_return(lab, 2) is None, "what came between them is not known"
+
+
 def test_registrations_with_other_records_end_what_is_known_of_partitions() -> None:
     lab = Beating(3)
     lab.create("t", [0, 1], [1, 2])
@@ -409,7 +451,9 @@ def test_a_return_that_is_decided_and_not_applied_tells_nothing_of_the_next_ones
 def test_a_return_writes_the_records_of_an_election_over_all_partitions(
     is_elr_enabled: bool,
 ) -> None:
-    """Among fencings, restarts, failed directories and unclean elections that topics allow."""
+    """Among changes of ISRs, fencings, restarts, controlled shutdowns, failed directories and
+    unclean elections that topics allow.
+    """
     narrow = 0
     for seed in range(25):
         chosen = random.Random(seed)
@@ -424,9 +468,8 @@ def test_a_return_writes_the_records_of_an_election_over_all_partitions(
         for _ in range(30):
             broker, topic = chosen.randrange(6), f"t{chosen.randrange(6)}"
             is_fenced = lab.cluster.state.brokers[broker].fenced
-            kind = chosen.choices(
-                ("return", "fence", "restart", "fail", "unclean"), (12, 2, 1, 1, 1)
-            )[0]
+            kinds = ("return", "isr", "fence", "restart", "leave", "fail", "unclean")
+            kind = chosen.choices(kinds, (12, 8, 2, 1, 1, 1, 1))[0]
             if kind == "return" and is_fenced:
                 kept = lab.sessions.leaderless_search
                 narrow += rows_of_next_return(lab, broker) is not None
@@ -435,8 +478,12 @@ def test_a_return_writes_the_records_of_an_election_over_all_partitions(
                 assert mine == bytes(lab.decide(broker).records.batches), (seed, kind)
                 lab.sessions.leaderless_search = kept
                 lab.beat(broker)
+            elif kind == "isr" and not is_fenced:
+                lab.alter_isrs(broker, chosen)
             elif kind == "fence":
                 lab.beat(broker, wants_fence=True)
+            elif kind == "leave" and not is_fenced:
+                lab.beat(broker, wants_shutdown=True)
             elif kind == "restart" and is_fenced:
                 lab.restart(broker, chosen.randrange(2, 200))
             elif kind == "fail":
