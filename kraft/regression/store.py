@@ -61,10 +61,10 @@ _SMALL_FILE_POINTS = 50_000
 _MOST_SMALL_FILES = 32
 _MERGED_POINTS = 500_000
 #: The same for files of middle size. Every task of an analysis reads a part of every file, and both
-#: numbers grow with the points: 100 million of them in files of 70,000 points took 2,930 CPU
-#: seconds to read, in files of a million 470. Merging a million needs 1.1 GiB.
+#: numbers grow with the points: 400 tasks of 100 million points took 2,930 CPU seconds to read them
+#: from files of 70,000 points, and 470 from files of a million. To merge a million needs 1.2 GiB.
 _MIDDLE_FILE_POINTS = 500_000
-_MOST_MIDDLE_FILES = 64
+_MOST_MIDDLE_FILES = 32
 _MERGED_MIDDLE_POINTS = 1_000_000
 #: Footers that are read at once from an object store, where each takes a round trip.
 _PARALLEL_READS = 16
