@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from kraft.regression.settings import AnalysisSettings
 
 #: Below this number of points, this process is faster than Spark. It needs 1 s and 20 s for each
-#: million points; with Spark 100,000 points took 16.7 s on two cores instead of 2.5 s, so
-#: that even eight cores gain next to nothing from it below a million.
+#: million points ("Many points" in docs/regressions.md has the law up to 100 million); with Spark
+#: 100,000 points took 16.7 s on two cores instead of 2.5 s, so that even eight cores gain next to
+#: nothing from it below a million.
 _LOCAL_POINTS = 1_000_000
 
 BenchmarkOption = Annotated[
