@@ -13,7 +13,7 @@ from kraft._core.codec.fetch_snapshot import (
 )
 from kraft._core.codec.message_schema import Uuid, field
 from kraft._core.codec.metadata_codec import Message, Struct
-from kraft.errors import INVALID_REQUEST, UNKNOWN_TOPIC_OR_PARTITION
+from kraft.errors import INVALID_REQUEST, SNAPSHOT_NOT_FOUND, UNKNOWN_TOPIC_OR_PARTITION
 from kraft.protocol.common import (
     RaftRpc,
     Rejected,
@@ -142,13 +142,17 @@ def encode_response(
     if response.error in TOP_LEVEL_ERRORS:
         # throttle time, error, no topics, no tags
         return [b"\0\0\0\0" + response.error.to_bytes(2, "big") + b"\1\0"]
-    data = response.data
+    data, error = response.data, response.error
     if isinstance(data, SnapshotSlice):
+        is_wanted = data.max_size > 0
         data = resolve(data)
+        if is_wanted and not len(data):
+            # It was removed after the decision: a newer one takes its place.
+            error = SNAPSHOT_NOT_FOUND
     endpoint = endpoint_of(response.leader_endpoints, listener)
     prefix, suffix = encode_fetch_snapshot_response(
         version,
-        response.error,
+        error,
         response.epoch,
         response.leader_id,
         None if endpoint is None else (endpoint.host, endpoint.port),

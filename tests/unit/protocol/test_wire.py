@@ -230,3 +230,24 @@ def test_a_peer_without_a_common_api_versions_is_unsupported() -> None:
     assert version_to_retry(PeerVersions(35, {}, {}, {})) == 0
     with pytest.raises(UnsupportedVersionError):
         version_to_retry(PeerVersions(35, {18: (6, 7)}, {}, {}))
+
+
+def test_a_snapshot_that_was_removed_meanwhile_is_not_found() -> None:
+    """The leader decides on a part, and its disk may have removed the file before it is read."""
+    id = m.OffsetAndEpoch(100, 3)
+
+    def received(found: bytes, max_size: int = 10) -> tuple[int, bytes]:
+        slice = m.SnapshotSlice(id, 50, max_size)
+        sent = m.FetchSnapshotResponse(
+            0, 3, 1, (), snapshot_id=id, size=70, position=50, data=slice
+        )
+        parts = encode_response(sent, 1, LISTENER, lambda _: memoryview(found))
+        read = decode_response(FETCH_SNAPSHOT, 1, b"".join(parts), 0, LISTENER)
+        assert isinstance(read, m.FetchSnapshotResponse)
+        assert not isinstance(read.data, m.SnapshotSlice)
+        return read.error, bytes(read.data)
+
+    assert received(b"0123456789") == (errors.NONE, b"0123456789")
+    assert received(b"") == (errors.SNAPSHOT_NOT_FOUND, b"")
+    # Who asks for no bytes gets none.
+    assert received(b"", max_size=0) == (errors.NONE, b"")
