@@ -18,7 +18,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from kraft.admin.settings import AdminSettings, read_admin_settings
+from kraft.admin.settings import read_admin_settings
 from kraft.errors import InvalidConfigError, InvalidRequestError, StorageError
 from kraft.fleet.copy_rate import copy_rate
 from kraft.fleet.fleet import CatchUp, Fleet, FleetSettings
@@ -200,9 +200,10 @@ def run_fleet(
         admin = read_admin_settings(bootstrap, request.settings.properties or None)
         view.step = "asking the controllers"
         with QuorumClient(admin.bootstrap_controllers, security=admin.security) as client:
-            cluster_id = client.describe_cluster().cluster_id
+            cluster = client.describe_cluster()
             described = client.describe_quorum()
-        controllers = _controller_processes(quorum, admin)
+        cluster_id = cluster.cluster_id
+        controllers = _controller_processes(quorum, list(cluster.controllers.values()))
         run = FleetRun(
             secrets.token_hex(6),
             request.label or (quorum.label if quorum else _label_of(controllers().values())),
@@ -396,12 +397,14 @@ def _are_local(addresses: Sequence[Address]) -> bool:
 
 
 def _controller_processes(
-    quorum: OwnQuorum | None, admin: AdminSettings
+    quorum: OwnQuorum | None, addresses: Sequence[Address]
 ) -> Callable[[], Mapping[int, int]]:
-    """Return a function for the controllers' processes by port, if they are on this machine."""
+    """Return a function for the controllers' processes by port, if they are on this machine.
+
+    ``addresses`` are those of all controllers, also of those that no bootstrap address names.
+    """
     if quorum is not None:
         return lambda: quorum.processes
-    addresses = admin.bootstrap_controllers
     found: dict[int, int] = {}
     if _are_local(addresses):
         found = {port: pid for _, port in addresses for pid in listening_processes([port])}

@@ -20,6 +20,9 @@ class LogPosition:
         self.end_offset = 0
         #: The highest that a leader reported to this run of the broker; -1 before.
         self.high_watermark = -1
+        #: The end (exclusive) of the snapshot that the log begins behind, all of it committed. The
+        #: leader may have committed more by then, so that it is no high watermark.
+        self._snapshot_end = 0
         self._epochs = EpochCache()
 
     @property
@@ -30,7 +33,7 @@ class LogPosition:
     @property
     def committed_offset(self) -> int:
         """The end (exclusive) of the records that the broker has and knows to be committed."""
-        return max(min(self.end_offset, self.high_watermark), 0)
+        return max(min(self.end_offset, self.high_watermark), self._snapshot_end)
 
     @property
     def is_caught_up(self) -> bool:
@@ -41,6 +44,7 @@ class LogPosition:
         """Return the committed part, for a broker that starts with the same log."""
         other = LogPosition()
         other.high_watermark = self.high_watermark
+        other._snapshot_end = self._snapshot_end
         other._epochs = EpochCache(self._epochs.entries)
         other.cut(self.committed_offset)
         return other
@@ -86,6 +90,5 @@ class LogPosition:
 
     def begin_at(self, offset: int, epoch: int) -> None:
         """Begin behind a snapshot that ends at ``offset`` with a record of ``epoch``."""
-        self.end_offset = offset
-        self.high_watermark = max(self.high_watermark, offset)
+        self.end_offset = self._snapshot_end = offset
         self._epochs = EpochCache([(epoch, max(offset - 1, 0))])

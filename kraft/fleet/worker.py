@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import gc
 import json
 import logging
 import os
@@ -31,6 +30,7 @@ from typing import Any
 import numpy as np
 
 from kraft.admin.settings import read_admin_settings
+from kraft.collector import collect_rarely
 from kraft.errors import KraftError
 from kraft.fleet.broker_context import BrokerContext
 from kraft.fleet.light_broker import LightBroker
@@ -67,6 +67,8 @@ _LOADED_BYTES = 4 << 20
 #: Errors of a connection whose cause is this machine.
 _OWN_FAULTS = (errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL, errno.ENOBUFS, errno.ENOMEM)
 _STATISTICS_S = 1.0
+#: How much the processes give way to the controllers, which have machines of their own elsewhere.
+_NICENESS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -594,7 +596,8 @@ def main() -> None:
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING)
     raise_soft_limit()
     plan = WorkerPlan(**json.loads(Path(sys.argv[1]).read_text()))
-    gc.freeze()
+    collect_rarely()
+    os.nice(_NICENESS)
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         runner.run(_run(plan))
 

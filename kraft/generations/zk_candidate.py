@@ -10,7 +10,7 @@ import logging
 import sys
 from dataclasses import replace
 
-from kraft.generations.collector import collect_rarely
+from kraft.collector import collect_rarely
 from kraft.zookeeper.controller_node import ZkControllerNode
 from kraft.zookeeper.server import ZooKeeperAddress
 from kraft.zookeeper.settings import SETTINGS_0_8, ZkControllerSettings, ZkEra

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from kraft.errors import KraftError
-from kraft.generations.collector import collect_rarely
+from kraft.collector import collect_rarely
 from kraft.server.descriptors import raise_soft_limit
 from kraft.zookeeper.light_broker import RequestDecoder, ZkLightBroker
 from kraft.zookeeper.server import ZooKeeperAddress

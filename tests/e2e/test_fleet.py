@@ -233,3 +233,18 @@ def test_brokers_start_again_from_their_own_snapshot(tmp_path: Path) -> None:
         path.write_bytes(damaged)
         with pytest.raises(FleetFaultError, match=r"process 0 .* cannot load its snapshot"):
             run_fleet(replace(request, scenario=again))
+
+
+@pytest.mark.timeout(200)
+def test_all_controllers_are_measured_where_one_address_is_given(tmp_path: Path) -> None:
+    """The use of a quorum is that of its voters, the active controller among them."""
+    steps = [{"do": "start", "spread_s": 0.0}, {"do": "steady", "seconds": 4.0, "markers": 1}]
+    scenario = parse_scenario({"name": "idle", "steps": steps}, "idle")
+    with OwnQuorum(tmp_path / "quorum", 3) as quorum:
+        bootstrap = read_admin_settings(quorum.bootstrap_controllers).bootstrap_controllers
+        with QuorumClient(bootstrap) as client:
+            controllers = dict(client.describe_cluster().controllers)
+            controllers.pop(client.describe_quorum().leader_id)
+        host, port = controllers.popitem()[1]
+        ran = run_fleet(FleetRequest(FleetSettings(3), 10, scenario, f"{host}:{port}"))
+    assert "active_controller_cpu" in ran.cpu["steady"]

@@ -89,3 +89,18 @@ def test_a_log_is_caught_up_once_it_has_all_that_is_committed() -> None:
     assert log.is_caught_up
     log.restart()
     assert not log.is_caught_up
+
+
+def test_a_log_is_not_caught_up_by_a_snapshot_alone() -> None:
+    """The leader may have committed 173,000 records behind its snapshot by the time that an
+    observer has downloaded it.
+    """
+    log = LogPosition()
+    log.begin_at(100, 3)
+    assert not log.is_caught_up
+    log.commit(112)
+    assert not log.is_caught_up
+    log.append(112, [(3, 100)])
+    assert log.is_caught_up
+    log.restart()
+    assert (log.is_caught_up, log.committed_offset) == (False, 100)
