@@ -481,21 +481,17 @@ class Fleet:
         (reply,) = self._ask("out_of_sync", self.watching[:1], timeout_s).values()
         return int(reply["value"])
 
-    def await_offset(self, offset: int, timeout_s: float, *, everywhere: bool = False) -> None:
-        """Wait until every process has applied the metadata up to ``offset``.
-
-        With ``everywhere``: until every broker that is in service has.
-        """
+    def await_offset(self, offset: int, timeout_s: float) -> None:
+        """Wait until every broker that is in service has applied the metadata up to ``offset``."""
         deadline = time.monotonic() + timeout_s
-        name, who = ("slowest", "slowest brokers") if everywhere else ("value", "processes")
         while True:
             replies = self._ask("offset", self.watching, timeout_s)
-            ends = [reply[name] for reply in replies.values()]
+            ends = [reply["slowest"] for reply in replies.values()]
             if min(ends, default=offset) >= offset:
                 return
             if time.monotonic() > deadline:
                 raise FleetTimeoutError(
-                    f"after {timeout_s:g} s the {who} have applied the offsets {ends} of "
+                    f"after {timeout_s:g} s the slowest brokers have applied the offsets {ends} of "
                     f"{offset}{delay_text(self.worst_delay_ms)}"
                 )
             self.pause(_POLL_S)

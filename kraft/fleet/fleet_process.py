@@ -8,6 +8,7 @@ the line ``{"ended": exit code, "said": the end of its standard error}``.
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -20,6 +21,11 @@ from typing import Any
 from kraft.fleet.worker import WorkerPlan
 
 _END_TIMEOUT_S = 10.0
+
+#: glibc's allocator keeps the buffers of responses, of up to 8 MiB each. New ones would be pages of
+#: the kernel, each of which is a page fault and is zeroed: a fifth of a process's CPU time while a
+#: thousand brokers fetch.
+_ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": str(32 << 20), "MALLOC_TRIM_THRESHOLD_": str(512 << 20)}
 
 
 class FleetProcess:
@@ -45,6 +51,7 @@ class FleetProcess:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
+                env={**os.environ, **_ALLOCATOR},
                 # Ctrl-C reaches only the parent, which ends the worker.
                 start_new_session=True,
             )

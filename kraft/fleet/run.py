@@ -51,7 +51,7 @@ _TOPICS_PER_DELETION = 100
 _REASSIGNED_PER_REQUEST = 2000
 _TOPIC_PREFIX = "kraft-fleet-"
 _MARKER_TIMEOUT_S = 60.0
-_SETTLE_TIMEOUT_S = 120.0
+_SETTLE_TIMEOUT_S = 300.0
 _POLL_S = 0.1
 _DIGEST_ATTEMPTS = 20
 
@@ -169,7 +169,7 @@ class FleetRunner:
         note("all_unfenced")
         if step.until_in_sync:
             self._await_in_sync(step.timeout_s)
-            fleet.await_offset(self._committed_offset(), step.timeout_s, everywhere=True)
+            fleet.await_offset(self._committed_offset(), step.timeout_s)
             note("in_sync_everywhere")
         self._create_marker_topic()
 

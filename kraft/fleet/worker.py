@@ -67,8 +67,6 @@ _LOADED_BYTES = 4 << 20
 #: Errors of a connection whose cause is this machine.
 _OWN_FAULTS = (errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL, errno.ENOBUFS, errno.ENOMEM)
 _STATISTICS_S = 1.0
-#: How much the processes give way to the controllers, which have machines of their own elsewhere.
-_NICENESS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -597,7 +595,6 @@ def main() -> None:
     raise_soft_limit()
     plan = WorkerPlan(**json.loads(Path(sys.argv[1]).read_text()))
     collect_rarely()
-    os.nice(_NICENESS)
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         runner.run(_run(plan))
 

@@ -22,8 +22,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kraft.errors import KraftError
 from kraft.collector import collect_rarely
+from kraft.errors import KraftError
 from kraft.server.descriptors import raise_soft_limit
 from kraft.zookeeper.light_broker import RequestDecoder, ZkLightBroker
 from kraft.zookeeper.server import ZooKeeperAddress

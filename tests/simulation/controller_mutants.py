@@ -401,14 +401,15 @@ def a_fenced_broker_is_elected() -> None:
 class _Nostalgic(state.ElectionContext):
     """An election context that elects the last known leader even if it is not live."""
 
-    def elect_leaderless(self, builder: Any, unfenced: int, rows: Any = None) -> bool:
+    def elect_leaderless(self, builder: Any, unfenced: int, rows: Any = None) -> None:
         table = self.table
         leaders = table.column("leader")
         for row in table.live_rows():
             last_known = table.state_of(int(row))["last_known_elr"]
             if leaders[row] < 0 and last_known:
-                return super().elect_leaderless(builder, last_known[0])
-        return super().elect_leaderless(builder, unfenced, rows)
+                super().elect_leaderless(builder, last_known[0])
+                return
+        super().elect_leaderless(builder, unfenced, rows)
 
 
 @mutant

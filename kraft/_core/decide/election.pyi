@@ -118,12 +118,11 @@ class ElectionContext(ElectionRules):
 
     def elect_leaderless(
         self, builder: BatchBuilder, unfenced: int, rows: ArrayLike | None = None
-    ) -> bool:
+    ) -> None:
         """Hold an election for every partition without a leader, or for those among ``rows``.
 
-        The broker ``unfenced`` may lead although its registration is still fenced. Returns whether
-        an election for ``rows`` changes nothing after this one, as long as no other broker becomes
-        active: each row without a leader has no active replica that may be elected.
+        The broker ``unfenced`` may lead although its registration is still fenced. Each row that
+        has no leader afterwards has no active replica that may be elected.
         """
 
     @overload

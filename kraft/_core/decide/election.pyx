@@ -506,21 +506,19 @@ cdef class ElectionContext(ElectionRules):
         cdef int32_t[::1] wanted
         cdef const int32_t *chosen = NULL
         cdef int64_t count = 0, result = 0
-        cdef bint is_closed = True
         cdef BrokerSlot *slot = self.intern_broker(unfenced)
         if rows is not None:
             wanted = np.ascontiguousarray(rows, np.int32)
             count = wanted.shape[0]
             if count == 0:
-                return True
+                return
             chosen = &wanted[0]
         self.known_topic = -1
         slot.acceptable = True
         with nogil:
-            result = elect_rows(self, builder, chosen, count, slot, &is_closed)
+            result = elect_rows(self, builder, chosen, count)
         slot.acceptable = slot.active
         self._check(result, builder)
-        return is_closed
 
     def elect_preferred(self, BatchBuilder builder not None, rows=None, *,
                         int64_t limit=0x7FFFFFFFFFFFFFFF):
@@ -645,18 +643,16 @@ cdef class ElectionContext(ElectionRules):
 
 
 cdef int64_t elect_rows(ElectionContext self, BatchBuilder builder, const int32_t *rows,
-                        int64_t count, BrokerSlot *returned, bint *is_closed) noexcept nogil:
-    """Elect for those of `rows` without a leader, or, if NULL, of the whole table; `returned` may
-    lead.
+                        int64_t count) noexcept nogil:
+    """Elect for those of `rows` without a leader, or, if NULL, of the whole table.
 
-    Returns 0, or a refusal. Clears `is_closed` if an active broker may lead one of the rows beside
-    `returned`, or could not become its leader for another reason, as its offline directory.
+    Returns 0, or a refusal.
     """
     cdef PartitionState before, after
     cdef PartitionChange change
     cdef int64_t index = -1, row, end = count, row_count = self.table.row_count
     cdef int32_t topic = NO_TOPIC, min_isr = 0
-    cdef bint is_unclean = False, is_open
+    cdef bint is_unclean = False
     cdef int result
     if rows == NULL:
         end = row_count
@@ -675,13 +671,8 @@ cdef int64_t elect_rows(ElectionContext self, BatchBuilder builder, const int32_
         if self.table.topic[row] != topic:
             topic = self.table.topic[row]
             is_unclean = self.allows_unclean(topic)
-        is_open = is_unclean
-        if not is_unclean:
-            if self.stays_leaderless(row):
-                continue
-            returned.acceptable = returned.active
-            is_open = not self.stays_leaderless(row)
-            returned.acceptable = True
+        if not is_unclean and self.stays_leaderless(row):
+            continue
         if self.is_elr_enabled:
             min_isr = self.effective_min_isr(row, topic)
         self.table.load_row(row, &before)
@@ -694,8 +685,6 @@ cdef int64_t elect_rows(ElectionContext self, BatchBuilder builder, const int32_
             result = self.emit(builder, row, &after, &change)
         if unlikely(result < 0):
             return result
-        if is_open or result == 0 or change.leader < 0:
-            is_closed[0] = False
 
 
 cdef int32_t take_list(members, int32_t *out) except -1:

@@ -246,15 +246,13 @@ def append_unfencing(
     registration: BrokerRegistration,
     settings: DecisionSettings,
     rows: NDArray[np.int32] | None = None,
-) -> bool:
+) -> None:
     """Append the records that unfence a broker: its registration, then elections of leaderless
     partitions, or of those among ``rows``.
-
-    Returns the result of ``elect_leaderless``.
     """
     append_records(builder, [_fencing(cluster.state, registration, False)], _level(cluster))
     context = election_context(cluster, settings)
-    return context.elect_leaderless(builder, registration.id, rows)
+    context.elect_leaderless(builder, registration.id, rows)
 
 
 def append_controlled_shutdown(

@@ -112,7 +112,7 @@ def broker_heartbeat(
     registration = check_broker_epoch(cluster, heartbeat.broker_id, heartbeat.broker_epoch)
     current, following = sessions.next_states(cluster, heartbeat)
     builder = BatchBuilder()
-    has_changed, is_closed = current is not following, False
+    has_changed, has_elected = current is not following, False
     if has_changed:
         if following.is_fenced:
             append_fencing(builder, cluster, registration, settings)
@@ -121,7 +121,8 @@ def broker_heartbeat(
             has_changed = not registration.in_controlled_shutdown
         else:
             rows = sessions.leaderless_search.rows(cluster, registration.id, next_offset)
-            is_closed = append_unfencing(builder, cluster, registration, settings, rows)
+            append_unfencing(builder, cluster, registration, settings, rows)
+            has_elected = True
     level = cluster.state.metadata_version
     if heartbeat.offline_log_dirs and level >= MetadataVersion.IBP_3_7_IV2:
         offline = heartbeat.offline_log_dirs
@@ -129,7 +130,7 @@ def broker_heartbeat(
     if heartbeat.cordoned_log_dirs is not None and level >= MetadataVersion.IBP_4_3_IV0:
         has_changed |= append_cordoned(builder, registration, heartbeat.cordoned_log_dirs)
     # Failed directories change partitions after the election.
-    is_closed = is_closed and not heartbeat.offline_log_dirs
+    is_closed = has_elected and not heartbeat.offline_log_dirs
     sessions.leaderless_search.decided(registration.id, is_closed=is_closed)
     answer = BrokerHeartbeatReply(following, is_caught_up(registration, heartbeat), has_changed)
     return Decision(Records.finished(builder), answer)

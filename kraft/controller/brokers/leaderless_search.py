@@ -48,8 +48,8 @@ class LeaderlessSearch:
         return cluster.table.broker_rows(broker_id)
 
     def decided(self, broker_id: int, *, is_closed: bool) -> None:
-        """Note what is decided for a broker's heartbeat. ``is_closed``: it holds an election, for
-        which ``elect_leaderless`` returned True, and changes no other partitions.
+        """Note what is decided for a broker's heartbeat. ``is_closed``: it holds an election for
+        all rows, or for those of `rows`, and changes no other partitions.
         """
         self._decided_broker = broker_id if is_closed else None
 
