@@ -270,15 +270,8 @@ class LightBroker:
             client_id, deliver = f"raft-client-{self.id}", self._delivered
         else:
             client_id, deliver = str(self.id), _no_event
-        peer = Peer(
-            context.loop,
-            endpoint,
-            client_id,
-            deliver,
-            context.warnings,
-            context.security,
-            BUFFER_SIZE,
-        )
+        warnings, security = context.warnings, context.security
+        peer = Peer(context.loop, endpoint, client_id, deliver, warnings, security, BUFFER_SIZE)
         self._peers[purpose] = peer
         return peer
 
@@ -597,13 +590,7 @@ class LightBroker:
                 answered(response)
 
         self._peer(purpose, self._leader).call(
-            PeerCall(
-                api,
-                request.encode,
-                answer.decode,
-                heard,
-                lambda is_unsupported: heard(None),
-            ),
+            PeerCall(api, request.encode, answer.decode, heard, lambda is_unsupported: heard(None)),
             timeout_s,
         )
 

@@ -2,9 +2,9 @@
 
 ``python -m kraft.fleet.worker FILE`` runs the `WorkerPlan` of a JSON file. The process reads
 commands from standard input and writes events to standard output, a JSON object a line;
-`fleet_process` is the other side. Times are those of the
-system's monotonic clock, which all processes of a machine share. The process ends when its standard
-input closes, however its parent ends.
+`fleet_process` is the other side. Times are those of the system's monotonic clock, which all
+processes of a machine share. The process ends when its standard input closes, however its parent
+ends.
 
 Commands (``do``): ``start``, ``die``, ``stop`` (controlled), ``lag``, ``delay``, ``expect`` (time
 how a change of the marker topic reaches each broker), ``watch`` (the partitions of lost brokers),
@@ -279,10 +279,7 @@ class FleetWorker:
             case "start":
                 self._run(
                     self._start(
-                        ids,
-                        command["spread_ms"],
-                        command["at_once"],
-                        is_held=command["is_held"],
+                        ids, command["spread_ms"], command["at_once"], is_held=command["is_held"]
                     )
                 )
             case "catch_up":
