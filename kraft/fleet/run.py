@@ -312,7 +312,7 @@ class FleetRunner:
         self._await_committed()
 
     def _await_committed(self) -> None:
-        """Wait until every process has applied what is committed now."""
+        """Wait until every broker in service has applied what is committed now."""
         self._fleet.await_offset(self._committed_offset(), _SETTLE_TIMEOUT_S)
 
     def _committed_offset(self) -> int:
