@@ -312,8 +312,8 @@ class FleetWorker:
                 self.say(reply=command["token"], value=self._out_of_sync.count)
             case "offset":
                 applied = [each.applied_offset for each in self.brokers.values() if each.is_running]
-                offset = self.shared.next_offset
-                self.say(reply=command["token"], value=offset, slowest=min(applied, default=offset))
+                slowest = min(applied, default=self.shared.next_offset)
+                self.say(reply=command["token"], slowest=slowest)
             case "digest":
                 self._write_statistics()
                 self.say(
