@@ -228,7 +228,7 @@ def show_scaling(output: Output, report: ScalingReport) -> None:
                 law.step,
                 f"{law.name.replace('_', ' ')} {law.statistic}",
                 law.against,
-                f"{law.exponent:.3f}",
+                f"{law.exponent:z.3f}",
                 f"{law.error:.3f}",
                 len(set(law.sizes)),
                 len(law.sizes),

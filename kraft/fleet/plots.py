@@ -446,7 +446,7 @@ def law_plot(law: PowerLaw) -> dict[str, Any]:
             }
         )  # fmt: skip
 
-    label = f"~ {law.against} ^ {law.exponent:.2f}"
+    label = f"~ {law.against} ^ {law.exponent:z.2f}"
     if law.knee is None:
         add(law.fit, label, "@faster", "solid")
     else:

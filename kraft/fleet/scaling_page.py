@@ -43,7 +43,7 @@ def knee_text(law: PowerLaw) -> str:
     if knee is None:
         return "-"
     size = number_text(float(f"{knee.size:.3g}"))
-    return f"^{knee.before:.2f} below {size}, ^{knee.after:.2f} above"
+    return f"^{knee.before:z.2f} below {size}, ^{knee.after:z.2f} above"
 
 
 def _table(laws: list[PowerLaw]) -> str:
@@ -66,8 +66,8 @@ def _row(place: int, law: PowerLaw) -> str:
         cell(shown, key=law.title, style="name"),
         cell(law.against, key=law.against),
         cell(
-            f"<strong>{law.exponent:.3f}</strong> "
-            f'<span class="quiet">[{law.low:.3f}, {law.high:.3f}]</span>',
+            f"<strong>{law.exponent:z.3f}</strong> "
+            f'<span class="quiet">[{law.low:z.3f}, {law.high:z.3f}]</span>',
             key=law.exponent,
         ),
         cell(growth_text(law.exponent), key=law.exponent),
@@ -86,7 +86,7 @@ def _drawn(laws: list[PowerLaw], data: dict[str, object]) -> str:
     for place, law in enumerate(laws[:MOST_DRAWN]):
         data[f"law-{place}"] = plots.law_plot(law)
         name = escaped(law.title)
-        facts = f"exponent {law.exponent:.3f} ± {law.error:.3f} against {law.against}"
+        facts = f"exponent {law.exponent:z.3f} ± {law.error:.3f} against {law.against}"
         if law.knee is not None:
             facts += f"; knee: {escaped(knee_text(law))} (q {law.knee.q_value:.1g})"
         sections.append(

@@ -133,7 +133,7 @@ def _key(curves: Sequence[Curve]) -> str:
     items = []
     for curve in curves:
         colour, _, marker = _style_of(curve.mode)
-        exponents = [] if curve.law is None else [f"{curve.law.exponent:.2f}"]
+        exponents = [] if curve.law is None else [f"{curve.law.exponent:z.2f}"]
         if curve.tail is not None and len(curve.sizes) > FEWEST_SIZES:
             exponents.append(f"{curve.tail:.2f}")
         items.append(
@@ -150,7 +150,7 @@ def _style_of(mode: str) -> tuple[str, str, str]:
 def exponent_text(curve: Curve) -> str:
     """Return ``0.98 [0.90, 1.06]``; ``-`` where there are too few sizes."""
     law = curve.law
-    return "-" if law is None else f"{law.exponent:.2f} [{law.low:.2f}, {law.high:.2f}]"
+    return "-" if law is None else f"{law.exponent:z.2f} [{law.low:z.2f}, {law.high:z.2f}]"
 
 
 def tail_text(curve: Curve) -> str:

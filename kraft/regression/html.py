@@ -421,8 +421,8 @@ class _Page:
             _cell(_text(name), key=name, style="name"),
             _cell(_text(law.size_param), key=law.size_param),
             _cell(
-                f"<strong>{law.exponent:.2f}</strong> "
-                f'<span class="quiet">[{law.low:.2f}, {law.high:.2f}]</span>',
+                f"<strong>{law.exponent:z.2f}</strong> "
+                f'<span class="quiet">[{law.low:z.2f}, {law.high:z.2f}]</span>',
                 key=law.exponent,
             ),
             _cell(report_text.growth_text(law.exponent), key=law.exponent),

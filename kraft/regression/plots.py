@@ -127,7 +127,7 @@ def scaling_plot(law: ScalingLaw, statistic: str) -> dict[str, Any]:
         "linear": along(1.0),
         "lower": _list(edges.min(axis=0)),
         "upper": _list(edges.max(axis=0)),
-        "law": f"size ^ {law.exponent:.2f}",
+        "law": f"size ^ {law.exponent:z.2f}",
         "range": [_rounded(math.log10(least) - 0.15), _rounded(math.log10(most) + 0.15)],
         "ticks": ticks,
         "tick_labels": [report_text.value_text(tick, statistic, digits=1) for tick in ticks],

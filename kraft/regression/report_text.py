@@ -123,7 +123,7 @@ def ratio_text(ratio: Ratio) -> str:
 
 def exponent_text(law: ScalingLaw) -> str:
     """Return ``1.02 [0.98, 1.06]``."""
-    return f"{law.exponent:.2f} [{law.low:.2f}, {law.high:.2f}]"
+    return f"{law.exponent:z.2f} [{law.low:z.2f}, {law.high:z.2f}]"
 
 
 def growth_text(exponent: float) -> str:

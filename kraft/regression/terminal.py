@@ -200,8 +200,8 @@ def _scaling_laws(console: Console, laws: Sequence[ScalingLaw], names: report_te
                 report_text.printable(law.size_param),
                 f"{min(law.sizes):,.0f}",
                 f"{max(law.sizes):,.0f}",
-                f"{law.exponent:.2f}",
-                f"[{law.low:.2f}, {law.high:.2f}]",
+                f"{law.exponent:z.2f}",
+                f"[{law.low:z.2f}, {law.high:z.2f}]",
                 report_text.growth_text(law.exponent),
                 "; ".join(map(verdict_text.exponent_change_text, law.change_points)) or "-",
             ]
