@@ -38,14 +38,13 @@ _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 _SAMPLE_S = 0.25
 
 
-def build(store: Path, runs: int, benchmarks: int, seed: int = 1) -> set[str]:
-    """Write a store of ``runs`` x ``benchmarks`` points; return the benchmarks with a step."""
+def build(store: Path, runs: int, benchmarks: int, seed: int = 1) -> list[str]:
+    """Write a store of ``runs`` x ``benchmarks`` points; return the series with a step."""
     rng = np.random.default_rng(seed)
     base = 10.0 ** rng.uniform(-6, -1, benchmarks)
     chosen = rng.choice(benchmarks, max(benchmarks // 10, 1), replace=False)
     step_at = np.full(benchmarks, runs)
     step_at[chosen] = rng.integers(runs // 5, runs * 4 // 5, len(chosen))
-    names = [f"bench_{number}" for number in range(benchmarks)]
     sizes = [_SIZES[number % len(_SIZES)] for number in range(benchmarks)]
     place = StoreLocation.of(store)
     with staging_directory(place):
@@ -53,18 +52,37 @@ def build(store: Path, runs: int, benchmarks: int, seed: int = 1) -> set[str]:
         for run in range(runs):
             level = base * np.where(run >= step_at, 1.1, 1.0) * rng.normal(1, 0.005, benchmarks)
             noise = np.abs(rng.standard_normal((benchmarks, _ROUNDS)))
-            waiting.append(_run(run, names, sizes, level[:, None] * (1 + 0.02 * noise)))
+            waiting.append(_run(run, sizes, level[:, None] * (1 + 0.02 * noise)))
             if len(waiting) * benchmarks >= _FILE_POINTS or run == runs - 1:
                 entries = [RunEntry.of(each, "") for each in waiting]
                 files.append(write_file(points_table(waiting), place, entries))
                 waiting = []
         commit(load_state(place), add=files, remove=[])
         merge_small_files(load_state(place))
-    return {names[number] for number in chosen}
+    return [
+        _label(_suite(number), _benchmark(number), json.loads(_params(sizes[number])))
+        for number in map(int, chosen)
+    ]
 
 
-def _run(run: int, names: list[str], sizes: list[int | None], values: Any) -> BenchmarkRun:
-    count = len(names)
+def _suite(number: int) -> str:
+    return f"bench_{number // 20:03}.py"
+
+
+def _benchmark(number: int) -> str:
+    return f"bench_{number // len(_SIZES)}" if number % len(_SIZES) else f"bench_{number}"
+
+
+def _params(size: int | None) -> str:
+    return "{}" if size is None else json.dumps({"partitions": size})
+
+
+def _label(suite: str, benchmark: str, params: dict[str, Any]) -> str:
+    return f"{suite} {benchmark} {json.dumps(params)}"
+
+
+def _run(run: int, sizes: list[int | None], values: Any) -> BenchmarkRun:
+    count = len(sizes)
     statistics = np.full((count, len(STATISTIC_COLUMNS)), np.nan)
     for name, of in (("min", np.min), ("max", np.max), ("mean", np.mean), ("median", np.median)):
         statistics[:, STATISTIC_COLUMNS.index(name)] = of(values, axis=1)
@@ -81,12 +99,9 @@ def _run(run: int, names: list[str], sizes: list[int | None], values: Any) -> Be
         commit_time_us=at,
         dirty=False,
         version="5.3.1",
-        suite=[f"bench_{number // 20:03}.py" for number in range(count)],
-        benchmark=[
-            f"bench_{number // len(_SIZES)}" if size else names[number]
-            for number, size in enumerate(sizes)
-        ],
-        params=["{}" if size is None else json.dumps({"partitions": size}) for size in sizes],
+        suite=[_suite(number) for number in range(count)],
+        benchmark=[_benchmark(number) for number in range(count)],
+        params=[_params(size) for size in sizes],
         group=[None] * count,
         rounds=[_ROUNDS] * count,
         iterations=[1] * count,
@@ -169,14 +184,19 @@ def main() -> None:
         command = [sys.executable, "-m", "kraft", "regress", "--store", str(store), "--json"]
         command += [] if given.master == "none" else ["--master", given.master]
         usage, wall_s = measure(command, found)
-        changed = json.loads(found.read_text())["summary"]["changed"]
-        steps = len(json.loads(truth.read_text()))
-        if changed < steps * 9 // 10:
-            raise SystemExit(f"{changed} series changed, of {steps} with a step")
+        steps = set(json.loads(truth.read_text()))
+        changed = {
+            _label(each["suite"], each["benchmark"], each["params"])
+            for each in json.loads(found.read_text())["series"]
+            if each["outcome"] == "changed"
+        }
+        if len(changed & steps) < len(steps) * 9 // 10:
+            raise SystemExit(f"found {len(changed & steps)} of {len(steps)} series with a step")
         points = given.runs * given.benchmarks
         print(f"{given.runs:,} runs x {given.benchmarks:,} benchmarks = {points:,} points")
         print(
-            f"{size / 1e6:.0f} MB in {len(files)} files; {changed} series changed, {steps} planted"
+            f"{size / 1e6:.0f} MB in {len(files)} files; found {len(changed & steps)} of "
+            f"{len(steps)} planted steps, and {len(changed - steps)} changes elsewhere"
         )
         print(f"{wall_s:.0f} s wall")
         for role, mib in usage.peak_mib.items():
