@@ -295,23 +295,30 @@
   };
   const redraw = () => document.querySelectorAll(".plot[data-drawn]").forEach(draw);
 
-  // Data and plotly.js are in the page, compressed.
+  // All other data and plotly.js are in the page, compressed.
   const unpacked = (packed) => {
     const bytes = Uint8Array.fromBase64 ? Uint8Array.fromBase64(packed.textContent)
       : Uint8Array.from(atob(packed.textContent), (letter) => letter.charCodeAt(0));
     const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
     return new Response(stream).text();
   };
+  // Resolves once the browser has painted; a page that is not visible paints nothing.
+  const painted = () => new Promise((resolve) => {
+    requestAnimationFrame(() => setTimeout(resolve));
+    setTimeout(resolve, 500);
+  });
   const begin = async () => {
-    // This script stands between the data of the first plot and all other data.
-    const first = document.getElementById("packed-first");
+    // This script stands between the data of the first plot, which are drawn before the browser
+    // reads on, and all other data.
+    const first = document.getElementById("first-data");
     if (!first) return;
-    Object.assign(dataOf, JSON.parse(await unpacked(first)));
+    Object.assign(dataOf, JSON.parse(first.textContent));
     readColours();
     sketch(document.querySelector(".plot"));
     if (document.readyState === "loading") {
       await new Promise((parsed) => document.addEventListener("DOMContentLoaded", parsed));
     }
+    await painted();
     const [data, plotly] = await Promise.all(["packed-data", "packed-plotly"].map((id) => {
       const packed = document.getElementById(id);
       return packed && unpacked(packed);

@@ -57,16 +57,21 @@ class Page(HTMLParser):
         ]
 
     def packed(self, name: str) -> str:
-        """Return a compressed text of the page: ``first``, ``data`` or ``plotly``."""
+        """Return a compressed text of the page: ``data`` or ``plotly``."""
         (element,) = self.all("script", id=f"packed-{name}")
         return gzip.decompress(base64.b64decode(element.text, validate=True)).decode()
 
     @property
+    def first_data(self) -> dict[str, dict[str, object]]:
+        """Return the data of the first plot by its name."""
+        (element,) = self.all("script", id="first-data")
+        found: dict[str, dict[str, object]] = json.loads(element.text)
+        return found
+
+    @property
     def plots(self) -> dict[str, dict[str, object]]:
         """Return the data of all plots by their names."""
-        found: dict[str, dict[str, object]] = json.loads(self.packed("first"))
-        found.update(json.loads(self.packed("data")))
-        return found
+        return {**self.first_data, **json.loads(self.packed("data"))}
 
     def data(self, name: str) -> dict[str, object]:
         return self.plots[name]
