@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from kraft.fleet.repeated_response import RepeatedResponse
 from kraft.fleet.shared_metadata import SharedMetadata
 from kraft.network.authentication import ListenerSecurity
 from kraft.network.throttled_log import ThrottledLog
@@ -29,3 +30,4 @@ class BrokerContext:
     report: Callable[[str, int, float | None], None]
     broken: Callable[[int, Exception], None]
     heartbeat_interval_ms: float = 2000.0
+    last_response: RepeatedResponse = field(default_factory=RepeatedResponse)

@@ -270,9 +270,10 @@ class LightBroker:
             client_id, deliver = f"raft-client-{self.id}", self._delivered
         else:
             client_id, deliver = str(self.id), _no_event
-        warnings, security = context.warnings, context.security
-        peer = Peer(context.loop, endpoint, client_id, deliver, warnings, security, BUFFER_SIZE)
-        self._peers[purpose] = peer
+        peer = self._peers[purpose] = Peer(
+            *(context.loop, endpoint, client_id, deliver, context.warnings, context.security),
+            *(BUFFER_SIZE, context.last_response.decode),
+        )
         return peer
 
     def _fetch(self) -> None:
@@ -315,7 +316,7 @@ class LightBroker:
         if not self.is_up or correlation != self._correlation:
             return
         response = event.response if isinstance(event, ResponseReceived) else None
-        if isinstance(response, FetchResponse | FetchSnapshotResponse):
+        if isinstance(response, (FetchResponse, FetchSnapshotResponse)):
             self._note_leader(response)
             if response.error == NONE:
                 self._context.shared.counts.fetches += 1
@@ -381,8 +382,9 @@ class LightBroker:
             piece = shared.receive(position.end_offset, response.records)
             position.append(piece.end_offset, piece.epochs)
             self._pieces.append(piece)
-        position.commit(response.high_watermark)
-        self._apply()
+        is_news = position.commit(response.high_watermark)
+        if is_news or self._pieces or self.session.offset < position.committed_offset:
+            self._apply()
 
     def _apply(self) -> None:
         """Apply what is committed of the fetched pieces, and tell the session."""

@@ -67,8 +67,10 @@ class LogPosition:
 
     def commit(self, high_watermark: int) -> bool:
         """Note a leader's high watermark; return whether more records are committed now."""
+        if high_watermark <= self.high_watermark:
+            return False
         before = self.committed_offset
-        self.high_watermark = max(self.high_watermark, high_watermark)
+        self.high_watermark = high_watermark
         return self.committed_offset > before
 
     def truncate(self, diverging: EpochEndOffset) -> None:

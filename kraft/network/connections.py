@@ -116,7 +116,8 @@ class _PendingCall:
 class Peer:
     """A destination: its connection, if it has one, and its waiting requests.
 
-    ``buffer_size``: the bytes that the connection keeps for small responses.
+    ``buffer_size``: the bytes that the connection keeps for small responses. ``decode`` decodes
+    the responses to the raft node.
     """
 
     def __init__(
@@ -128,8 +129,10 @@ class Peer:
         warnings: ThrottledLog,
         security: ListenerSecurity,
         buffer_size: int = SMALL_BUFFER_SIZE,
+        decode: Callable[[Api, int, Buffer, int, str], RaftResponse] = decode_response,
     ) -> None:
         self.endpoint = endpoint
+        self._decode = decode
         self.buffer_size = buffer_size
         self.warnings = warnings
         self.security = security
@@ -159,7 +162,7 @@ class Peer:
         api = API_OF_REQUEST[type(request)]
 
         def decode(frame: Buffer, version: int, body_at: int) -> RaftResponse:
-            return decode_response(api, version, frame, body_at, self.endpoint.name)
+            return self._decode(api, version, frame, body_at, self.endpoint.name)
 
         self.call(
             PeerCall(

@@ -21,6 +21,7 @@ from kraft.network.acceptor import Acceptor, Begin
 from kraft.network.admission import Admission, ConnectionLimits, Standing
 from kraft.network.authentication import SASL_APIS, ListenerSecurity
 from kraft.network.creation_rates import CreationRates, RateLimits
+from kraft.network.framing import Buffer
 from kraft.network.handler import Handler
 from kraft.network.paced_answers import PacedAnswers
 from kraft.network.throttled_log import ThrottledLog
@@ -28,8 +29,8 @@ from kraft.network.tls_transport import HandshakeQueue
 from kraft.network.traffic import Traffic
 from kraft.protocol.api_versions import API_VERSIONS, NodeFeatures
 from kraft.protocol.headers import Api
-from kraft.protocol.raft_rpcs import RAFT_APIS
-from kraft.raft.interface import Event, RequestAbandoned
+from kraft.protocol.raft_rpcs import RAFT_APIS, encode_response
+from kraft.raft.interface import Event, RequestAbandoned, RequestReceived, RequestsReceived
 from kraft.raft.rpc import LogSlice, Request, Response, SnapshotSlice
 from kraft.raft.voters import Endpoint
 from kraft.security.protocols import PeerIdentity
@@ -178,6 +179,10 @@ class Listener:
         self.gathered_apis = frozenset(key for key, one in handlers.items() if one.is_gathered)
         self.request_count = 0
         self._answerable: dict[int, OpenConnection] = {}
+        #: The response that was encoded last, with its version and listener.
+        self._encoded: tuple[Response, int, str, list[Buffer]] | None = None
+        #: Requests of observers that came in this turn of the event loop.
+        self._observers_requests: list[RequestReceived] = []
         #: The answers to fetches of observers, which must not delay what keeps a cluster alive.
         self.paced = PacedAnswers()
         self._next_reply_to = 0
@@ -328,15 +333,36 @@ class Listener:
         if connection is not None:
             connection.respond(response)
 
+    def encoded(self, response: Response, version: int, listener: str) -> list[Buffer]:
+        """Return the body of a response; once for those observers that get the same one."""
+        last = self._encoded
+        if last is None or last[0] is not response or last[1:3] != (version, listener):
+            assert self.raft is not None
+            pieces = encode_response(response, version, listener, self.raft.resolve)
+            last = self._encoded = response, version, listener, pieces
+        return last[3]
+
     def await_answer(self, connection: OpenConnection) -> int:
         reply_to = self._next_reply_to
         self._next_reply_to += 1
         self._answerable[reply_to] = connection
         return reply_to
 
+    def deliver_together(self, received: RequestReceived) -> None:
+        """Deliver an observer's request with the others of this turn of the event loop."""
+        self._observers_requests.append(received)
+        if len(self._observers_requests) == 1:
+            asyncio.get_running_loop().call_soon(self._deliver_requests)
+
+    def _deliver_requests(self) -> None:
+        requests, self._observers_requests = self._observers_requests, []
+        if requests and self.raft is not None:
+            self.raft.deliver(RequestsReceived(requests))
+
     def forget(self, reply_to: int) -> None:
         """Deliver RequestAbandoned where the raft node has not answered this closed connection."""
         if self._answerable.pop(reply_to, None) is not None and self.raft is not None:
+            self._deliver_requests()
             self.raft.deliver(RequestAbandoned(reply_to))
 
     def request_done(self) -> None:

@@ -274,7 +274,7 @@ class ServerConnection(FrameProtocol):
         return uncopied + self.transport.get_write_buffer_size()
 
     def write(self, pieces: Sequence[Piece]) -> None:
-        if not any(isinstance(piece, FileSlice) for piece in pieces):
+        if not self._response_slices:
             super().write(cast(Sequence[Buffer], pieces))
             return
         assert self.transport is not None
@@ -444,7 +444,11 @@ class ServerConnection(FrameProtocol):
         owner.admission.promote(self, standing, id)
         self._is_paced = standing is not Standing.VOTER and type(request) in _PACED_REQUESTS
         self._reply_to = owner.await_answer(self)
-        raft.deliver(RequestReceived(request, self._reply_to))
+        received = RequestReceived(request, self._reply_to)
+        if self._is_paced:
+            owner.deliver_together(received)
+        else:
+            raft.deliver(received)
 
     # -- authentication
 
@@ -584,13 +588,12 @@ class ServerConnection(FrameProtocol):
 
     def respond(self, response: Response) -> None:
         """Write the raft node's response to the request in progress."""
-        header, raft = self._header, self._owner.raft
+        header, owner = self._header, self._owner
         assert header is not None
-        assert raft is not None
-        self._owner.traffic.errors[header.api.name, response.error] += 1
-        pieces = encode_response(response, header.version, self.listener_name, raft.resolve)
+        owner.traffic.errors[header.api.name, response.error] += 1
+        pieces = owner.encoded(response, header.version, self.listener_name)
         if self._is_paced:
-            self._owner.paced.send(self, pieces)
+            owner.paced.send(self, pieces)
         else:
             self._answer(pieces)
 

@@ -54,11 +54,13 @@ class RequestHeader(NamedTuple):
 
 def newest_common_version(api: Api, peer: Ranges) -> int | None:
     """Return the highest version that both sides support; None where there is none."""
-    if api.key not in peer:
+    served = peer.get(api.key)
+    if served is None:
         return None
-    lowest, highest = peer[api.key]
-    version = min(highest, api.highest)
-    return version if version >= max(lowest, api.lowest, api.lowest_sent) else None
+    lowest, highest = served
+    version = highest if highest < api.highest else api.highest
+    is_common = version >= lowest and version >= api.lowest and version >= api.lowest_sent
+    return version if is_common else None
 
 
 def request_frame(

@@ -20,6 +20,7 @@ clock's reading at its start. A leader also stamps its batches with them.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import NamedTuple
@@ -49,6 +50,12 @@ class RequestReceived:
 
     request: Request
     reply_to: int
+
+
+class RequestsReceived(NamedTuple):
+    """Requests that came at the same time, in their order: a step for each would cost more."""
+
+    requests: Sequence[RequestReceived]
 
 
 class RequestAbandoned(NamedTuple):
@@ -149,6 +156,7 @@ class Shutdown(NamedTuple):
 
 Event = (
     RequestReceived
+    | RequestsReceived
     | RequestAbandoned
     | ResponseReceived
     | RequestFailed

@@ -304,10 +304,17 @@ class LeaderState(EpochState):
             self.is_resign_requested = True
 
     def _answer_fetches(self, purgatory: FetchPurgatory, waiting: list[int]) -> None:
+        # A thousand observers wait at the same place, and get the same response.
+        responses: dict[tuple[int, int, int, int], FetchResponse] = {}
         for reply_to in waiting:
             request = purgatory.pop(reply_to)
-            if request is not None:
-                self._answer_waiting(reply_to, request)
+            if request is None:
+                continue
+            place = request.epoch, request.offset, request.last_fetched_epoch, request.max_bytes
+            response = responses.get(place)
+            if response is None:
+                response = responses[place] = self._answer_fetch(request, is_new=False)
+            self.node.outbox.respond(reply_to, response, needs=Needs.EPOCH)
 
     def _answer_waiting(self, reply_to: int, request: FetchRequest) -> None:
         response = self._answer_fetch(request, is_new=False)

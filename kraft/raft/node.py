@@ -42,6 +42,7 @@ from kraft.raft.interface import (
     RequestAbandoned,
     RequestFailed,
     RequestReceived,
+    RequestsReceived,
     Resign,
     ResponseReceived,
     Role,
@@ -250,6 +251,10 @@ class Node(NodeState):
             case _:
                 raise AssertionError(f"the driver answers {request!r}")
 
+    def _on_requests(self, event: RequestsReceived) -> None:
+        for each in event.requests:
+            self._on_request(each)
+
     def _on_abandoned(self, event: RequestAbandoned) -> None:
         self.waiting_for_leader.pop(event.reply_to)
         self.role_state.handle_abandoned(event.reply_to)
@@ -390,6 +395,7 @@ class Node(NodeState):
 
 _HANDLERS: dict[type, Callable[..., None]] = {
     RequestReceived: Node._on_request,
+    RequestsReceived: Node._on_requests,
     RequestAbandoned: Node._on_abandoned,
     ResponseReceived: Node._on_response,
     RequestFailed: Node._on_failure,

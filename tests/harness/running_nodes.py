@@ -17,7 +17,13 @@ from kraft.network.transport import Transport, TransportConfig
 from kraft.protocol.api_versions import NodeFeatures
 from kraft.protocol.describe_cluster import DESCRIBE_CLUSTER, ClusterDescription
 from kraft.raft import rpc as m
-from kraft.raft.interface import Event, RequestAbandoned, RequestReceived, SendResponse
+from kraft.raft.interface import (
+    Event,
+    RequestAbandoned,
+    RequestReceived,
+    RequestsReceived,
+    SendResponse,
+)
 from kraft.raft.voters import Endpoint, KRaftVersionRange, ReplicaKey
 from kraft.records import Uuid
 from kraft.server.apis.api import handler_of
@@ -125,6 +131,10 @@ class RunningNodes:
 
     def _received(self, id: int, event: Event) -> None:
         if isinstance(event, RequestAbandoned):
+            return
+        if isinstance(event, RequestsReceived):
+            for each in event.requests:
+                self._received(id, each)
             return
         assert isinstance(event, RequestReceived)
         self.asked.append((id, event.request))

@@ -62,22 +62,22 @@ def _text(families: list[Family]) -> bytes:
 
 
 def _family(metric: ExportedMetric[Any], reading: Any) -> Family:
+    # Read once: a metric may have a sample for each of a thousand brokers.
+    name, label_names = metric.name, metric.label_names
     is_counter = metric.kind is MetricKind.COUNTER
     # A family of counters is named without the suffix of its samples.
     family = Family(
-        metric.name.removesuffix("_total") if is_counter else metric.name,
-        metric.help,
-        metric.kind.value,
+        name.removesuffix("_total") if is_counter else name, metric.help, metric.kind.value
     )
     values = metric.read(reading)
     samples = [((), values)] if isinstance(values, (int, float)) else values
     for label_values, value in samples:
-        labels = dict(zip(metric.label_names, label_values, strict=True))
+        labels = dict(zip(label_names, label_values, strict=True))
         if isinstance(value, Summary):
             for quantile, part in value.quantiles.items():
-                family.add_sample(metric.name, {**labels, "quantile": quantile}, part)
-            family.add_sample(f"{metric.name}_count", labels, value.count)
-            family.add_sample(f"{metric.name}_sum", labels, value.total)
+                family.add_sample(name, {**labels, "quantile": quantile}, part)
+            family.add_sample(f"{name}_count", labels, value.count)
+            family.add_sample(f"{name}_sum", labels, value.total)
         else:
-            family.add_sample(metric.name, labels, float(value))
+            family.add_sample(name, labels, float(value))
     return family

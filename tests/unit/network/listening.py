@@ -27,7 +27,13 @@ from kraft.protocol.headers import Api, RequestHeader, read_response_header, req
 from kraft.protocol.raft_rpcs import decode_response, encode_request
 from kraft.protocol.vote import VOTE
 from kraft.raft import rpc as m
-from kraft.raft.interface import Event, RequestAbandoned, RequestReceived, SendResponse
+from kraft.raft.interface import (
+    Event,
+    RequestAbandoned,
+    RequestReceived,
+    RequestsReceived,
+    SendResponse,
+)
 from kraft.raft.voters import Endpoint, KRaftVersionRange, ReplicaKey
 from kraft.security.protocols import PeerIdentity
 from tests.harness.commands import PATIENCE_S
@@ -105,6 +111,8 @@ class Node:
     #: Bytes of records in a Fetch response.
     fetch_size: int = 0
     received: list[RequestReceived] = field(default_factory=list)
+    #: How many requests of observers came together, each time.
+    together: list[int] = field(default_factory=list)
     abandoned: list[int] = field(default_factory=list)
     clients: list[Client] = field(default_factory=list)
     #: Handlers wait for this before they answer.
@@ -152,10 +160,13 @@ class Node:
         if isinstance(event, RequestAbandoned):
             self.abandoned.append(event.reply_to)
             return
-        assert isinstance(event, RequestReceived)
-        self.received.append(event)
-        if self.is_quick:
-            self.answer(event)
+        assert isinstance(event, (RequestReceived, RequestsReceived))
+        if isinstance(event, RequestsReceived):
+            self.together.append(len(event.requests))
+        for each in event.requests if isinstance(event, RequestsReceived) else [event]:
+            self.received.append(each)
+            if self.is_quick:
+                self.answer(each)
 
     def answer(self, event: RequestReceived) -> None:
         response: m.Response = m.VoteResponse(0, 5, is_granted=True)

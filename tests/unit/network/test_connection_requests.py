@@ -21,7 +21,7 @@ from kraft.raft import rpc as m
 from kraft.raft.interface import (
     Event,
     RequestFailed,
-    RequestReceived,
+    RequestsReceived,
     ResponseReceived,
     SendRequest,
 )
@@ -152,8 +152,8 @@ def test_two_transports_carry_a_log_and_a_snapshot(loop: str) -> None:
             return memoryview(batches[slice.max_size])
 
         def lead(event: Event) -> None:
-            assert isinstance(event, RequestReceived)
-            asked = event.request
+            assert isinstance(event, RequestsReceived)
+            ((asked, reply_to),) = [(each.request, each.reply_to) for each in event.requests]
             response: m.Response
             if isinstance(asked, m.FetchRequest):
                 records = m.LogSlice(0, 9, asked.max_bytes)
@@ -164,7 +164,7 @@ def test_two_transports_carry_a_log_and_a_snapshot(loop: str) -> None:
                 response = m.FetchSnapshotResponse(
                     *(0, 5, 1, (leader_at,), asked.snapshot_id, 1 << 40, asked.position, data)
                 )
-            leader.send(Answer(event.reply_to, response))
+            leader.send(Answer(reply_to, response))
 
         config = TransportConfig(1, (Endpoint(LISTENER, "127.0.0.1", 0),))
         leader = Transport(config, lead, resolve)

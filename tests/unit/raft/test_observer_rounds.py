@@ -77,6 +77,21 @@ def test_an_observer_gets_a_change_in_one_answer_once_it_is_committed() -> None:
     assert answer.high_watermark == START + 2
 
 
+def test_observers_that_wait_at_the_same_place_get_one_response() -> None:
+    """Encoding it once is a tenth of the work of a leader with a thousand observers."""
+    node = quiet_leader()
+    end = node.node.log.end_offset
+    node.append(b"a")
+    same = [wait_as(node, FIRST_OBSERVER + each, end) for each in range(3)]
+    ahead = wait_as(node, FIRST_OBSERVER + 3, end + 1)
+    commit(node)
+    first, *others = [node.answer(each) for each in same]
+    assert first.records == LogSlice(end, end + 1, 8 << 20)
+    assert all(each is first for each in others)
+    assert not node.answer(ahead).records
+    assert node.answer(ahead).high_watermark == end + 1
+
+
 def test_a_fetch_that_arrives_before_the_commit_waits_for_it() -> None:
     node = quiet_leader()
     node.append(b"a")
