@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from kraft.network.server_connection import ServerConnection
 from kraft.protocol.fetch import FETCH
 from kraft.protocol.headers import request_frame
 from kraft.protocol.raft_rpcs import encode_request
@@ -26,16 +27,16 @@ __all__ = ["play"]
 def test_fetches_of_one_turn_are_delivered_together(play: Callable[..., None]) -> None:
     async def scenario(node: Node) -> None:
         clients = [await node.client() for _ in range(8)]
-        for client in clients:
-            await client.describe()
-        is_data_loop = node.transport.listener.data_listener is not None
-        for client in clients:
-            client.writer.write(FETCH_FRAME)
+        connections = node.transport.listener.connections
+        await until(lambda: len(connections) == len(clients))
+        for connection in connections:
+            assert isinstance(connection, ServerConnection)
+            # As the loop calls it for each socket with a request, before it calls anything else.
+            connection.frame_received(FETCH_FRAME[4:])
+        assert node.together == []
         for client in clients:
             assert (await client.answer(FETCH, 18))[0] == 6
-        assert sum(node.together) == 8
-        # A data loop's thread passes requests on as it reads them.
-        assert is_data_loop or node.together == [8]
+        assert node.together == [8]
 
     play(scenario)
 
