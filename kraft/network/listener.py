@@ -179,7 +179,8 @@ class Listener:
         self.gathered_apis = frozenset(key for key, one in handlers.items() if one.is_gathered)
         self.request_count = 0
         self._answerable: dict[int, OpenConnection] = {}
-        #: The response that was encoded last, with its version and listener.
+        #: The response that was encoded last in this turn of the event loop, with its version and
+        #: listener.
         self._encoded: tuple[Response, int, str, list[Buffer]] | None = None
         #: Requests of observers that came in this turn of the event loop.
         self._observers_requests: list[RequestReceived] = []
@@ -336,11 +337,17 @@ class Listener:
     def encoded(self, response: Response, version: int, listener: str) -> list[Buffer]:
         """Return the body of a response; once for those observers that get the same one."""
         last = self._encoded
+        if last is None:
+            # A slice of the log that is kept longer would have the log copied to truncate it.
+            asyncio.get_running_loop().call_soon(self._forget_encoded)
         if last is None or last[0] is not response or last[1:3] != (version, listener):
             assert self.raft is not None
             pieces = encode_response(response, version, listener, self.raft.resolve)
             last = self._encoded = response, version, listener, pieces
         return last[3]
+
+    def _forget_encoded(self) -> None:
+        self._encoded = None
 
     def await_answer(self, connection: OpenConnection) -> int:
         reply_to = self._next_reply_to

@@ -85,6 +85,8 @@ def test_one_response_reaches_each_observer_in_its_version(play: Callable[..., N
             for each in node.received:
                 node.transport.send(SendResponse(each.reply_to, response))
             node.received.clear()
+            await asyncio.sleep(0)
+            assert node.transport.listener._encoded is None, "no slice of the log is kept"
             for number, (client, version) in enumerate(zip(clients, versions, strict=True)):
                 correlation, answer = await client.answer(FETCH, version)
                 assert correlation == number
