@@ -144,7 +144,7 @@ interop: interop-kafka interop-zookeeper
 # WORKERS=2 runs two files at once.
 interop-kafka: WORKERS ?= 0
 interop-kafka: build
-	$(BIN)/python -m pytest tests/interop tests/differential -m "interop and not zookeeper" -n $(WORKERS)
+	$(BIN)/python -m pytest tests/interop tests/differential -m "interop and not zookeeper" -n $(WORKERS) --dist loadfile
 
 # Three at a time: these tests wait for the timeouts of sessions.
 interop-zookeeper: build
