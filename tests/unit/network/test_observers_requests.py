@@ -99,3 +99,22 @@ def test_one_response_reaches_each_observer_in_its_version(play: Callable[..., N
             await until(lambda: len(node.received) == len(versions))
 
     play(scenario, is_quick=False, fetch_size=1)
+
+
+def test_different_responses_of_one_turn_are_not_confused(play: Callable[..., None]) -> None:
+    async def scenario(node: Node) -> None:
+        clients = [await node.client() for _ in range(3)]
+        for number, client in enumerate(clients):
+            fetch = m.FetchRequest("cluster", ReplicaKey(1000 + number), 5, 0, 0)
+            body = encode_request(fetch, 18)
+            await client.send(request_frame(FETCH, 18, number, "broker", body))
+        await until(lambda: len(node.received) == len(clients))
+        for each in node.received:
+            assert isinstance(each.request, m.FetchRequest)
+            response = m.FetchResponse(0, 5, 1, (), each.request.replica.id)
+            node.transport.send(SendResponse(each.reply_to, response))
+        for number, client in enumerate(clients):
+            correlation, answer = await client.answer(FETCH, 18)
+            assert (correlation, answer) == (number, m.FetchResponse(0, 5, 1, (), 1000 + number))
+
+    play(scenario, is_quick=False)
